@@ -1,0 +1,1 @@
+//! Freshet: a streaming SQL engine in one process.

@@ -1,0 +1,2 @@
+//! Placeholder while the arm is written.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Apache Kafka, one KRaft node.

@@ -1,0 +1,3 @@
+//! The infrastructure an arm runs against: broker, schema registry, ClickHouse.
+
+pub mod embedded;

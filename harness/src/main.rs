@@ -1,0 +1,2 @@
+//! Weir harness command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! What the embedded environment needs, fetched once into a cache directory; and what this host is.

@@ -1,0 +1,1 @@
+//! Facts in, verdict out: gates, flags, status.

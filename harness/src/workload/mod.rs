@@ -1,0 +1,1 @@
+//! The ingest corpus as a pure function of `batch_id`, and its producer.

@@ -1,0 +1,1 @@
+//! Reads the archive and draws Weir's pages.
