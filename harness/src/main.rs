@@ -1,2 +1,10 @@
-//! Weir harness command.
-fn main() {}
+//! `bench`: measure streaming systems and publish what was found.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use weir_harness::cmd::Bench;
+
+fn main() -> ExitCode {
+    Bench::parse().run()
+}

@@ -15,3 +15,9 @@ pub trait Coded: std::error::Error {
         false
     }
 }
+
+impl<E: Coded + 'static> From<E> for Box<dyn Coded> {
+    fn from(error: E) -> Self {
+        Box::new(error)
+    }
+}

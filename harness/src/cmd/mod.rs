@@ -1,1 +1,43 @@
-//! One file per verb of the command line.
+//! The command line: one file per verb, each its arguments and a call into the library.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use weir_model::error::Coded;
+
+/// Measure streaming systems on the same pipeline, bytes and hardware, and publish what was found.
+#[derive(Debug, Parser)]
+#[command(name = "bench", version, propagate_version = true)]
+pub struct Bench {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {}
+
+impl Bench {
+    /// Runs the verb and turns its outcome into an exit code: 0 ok, 1 error, 3 refused.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let outcome: Result<(), Box<dyn Coded>> = match self.verb {};
+        match outcome {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => report(error.as_ref()),
+        }
+    }
+}
+
+/// Prints an error with its code, causes and hint to stderr, and gives its exit code.
+fn report(error: &dyn Coded) -> ExitCode {
+    eprintln!("error[{}]: {error}", error.code());
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        eprintln!("  because: {inner}");
+        cause = inner.source();
+    }
+    if let Some(hint) = error.hint() {
+        eprintln!("  hint: {hint}");
+    }
+    ExitCode::from(if error.refused() { 3 } else { 1 })
+}
