@@ -1,1 +1,3 @@
-//! What is measured while an arm runs.
+//! What is measured while an arm runs, all of it from outside the arm.
+
+pub mod drain;
