@@ -1,0 +1,4 @@
+//! ClickHouse over its HTTP interface.
+
+pub mod config;
+pub mod sink;

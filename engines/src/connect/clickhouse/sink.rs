@@ -1,0 +1,1 @@
+//! ClickHouse as a sink.

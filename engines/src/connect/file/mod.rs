@@ -1,0 +1,4 @@
+//! Files and standard input.
+
+pub mod config;
+pub mod source;

@@ -1,0 +1,5 @@
+//! Kafka topics.
+
+pub mod config;
+pub mod sink;
+pub mod source;

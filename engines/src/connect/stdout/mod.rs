@@ -1,0 +1,4 @@
+//! Standard output, and the null sink.
+
+pub mod config;
+pub mod sink;

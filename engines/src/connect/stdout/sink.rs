@@ -1,0 +1,1 @@
+//! Rows as text.

@@ -1,0 +1,1 @@
+//! Avro records: the schema as Arrow types, and the decoder.

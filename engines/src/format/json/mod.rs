@@ -1,0 +1,1 @@
+//! JSON records: type inference, and the decoder.

@@ -1,0 +1,4 @@
+//! Record formats: payload bytes to Arrow columns.
+
+pub mod avro;
+pub mod json;
