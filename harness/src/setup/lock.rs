@@ -1,0 +1,202 @@
+//! `environments/embedded/setup.lock`: what is fetched, in which version, and the checksum of every file.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Component, Path};
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::SetupError;
+
+/// The lock file this program was built with.
+const TEXT: &str = include_str!("../../../environments/embedded/setup.lock");
+
+/// The format's version this program reads.
+const SCHEMA: u32 = 1;
+
+static PINNED: LazyLock<Lock> =
+    LazyLock::new(|| Lock::parse(TEXT).expect("the built-in lock file is parsed by a test"));
+
+/// Every piece on every platform.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lock {
+    schema: u32,
+    piece: Vec<Piece>,
+}
+
+/// Something that is fetched as a whole, for some platforms.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Piece {
+    /// What it is, which also decides the client that fetches it.
+    pub name: Name,
+    /// Exact version.
+    pub version: String,
+    /// Name in the client's registry.
+    pub package: String,
+    /// CPU architectures it is for, as `std::env::consts::ARCH` spells them.
+    pub platforms: Vec<String>,
+    /// What crosses the network.
+    pub download: Download,
+    /// The files that are used, and no other.
+    #[serde(rename = "file")]
+    pub files: Vec<File>,
+}
+
+/// What a client downloads for a piece.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Download {
+    /// Bytes; approximate when there is no checksum.
+    pub size: u64,
+    /// SHA-256 in lower-case hex when the download is one archive.
+    pub sha256: Option<String>,
+}
+
+/// A file of a piece.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// Path inside the piece's directory.
+    pub path: String,
+    /// Bytes.
+    pub size: u64,
+    /// SHA-256 in lower-case hex.
+    pub sha256: String,
+}
+
+/// The pieces there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Name {
+    /// The broker's jars, by Maven.
+    Kafka,
+    /// The ClickHouse engine, by npm.
+    Chdb,
+    /// The DuckDB command, by pip.
+    Duckdb,
+}
+
+impl Name {
+    /// Every piece.
+    pub const ALL: [Self; 3] = [Self::Kafka, Self::Chdb, Self::Duckdb];
+
+    /// Spelled as in the lock file and in directory names.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kafka => "kafka",
+            Self::Chdb => "chdb",
+            Self::Duckdb => "duckdb",
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Lock {
+    /// The lock this program was built with.
+    #[must_use]
+    pub fn pinned() -> &'static Self {
+        &PINNED
+    }
+
+    /// Reads a lock file's text.
+    ///
+    /// # Errors
+    /// [`SetupError::Lock`] for text that is no lock, unknown keys, another schema, a checksum that is not SHA-256 in
+    /// hex, a path that leaves the piece's directory, a file named twice, two pieces of one name for one platform, a
+    /// name with two versions, or a name missing altogether.
+    pub fn parse(text: &str) -> Result<Self, SetupError> {
+        let lock: Self = toml::from_str(text).map_err(|error| SetupError::Lock { what: error.to_string() })?;
+        match lock.problem() {
+            Some(what) => Err(SetupError::Lock { what }),
+            None => Ok(lock),
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        if self.schema != SCHEMA {
+            return Some(format!("schema is {}, this program reads {SCHEMA}", self.schema));
+        }
+        for name in Name::ALL {
+            let versions: BTreeSet<_> =
+                self.piece.iter().filter(|piece| piece.name == name).map(|piece| &piece.version).collect();
+            if versions.len() != 1 {
+                return Some(format!("{name} has {} versions, it must have one", versions.len()));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for piece in &self.piece {
+            for platform in &piece.platforms {
+                if !seen.insert((piece.name, platform)) {
+                    return Some(format!("{} for {platform} is there twice", piece.name));
+                }
+            }
+            if let Some(problem) = piece.problem() {
+                return Some(format!("{}: {problem}", piece.name));
+            }
+        }
+        None
+    }
+
+    /// The one version of a piece.
+    #[must_use]
+    pub fn version(&self, name: Name) -> &str {
+        self.piece
+            .iter()
+            .find(|piece| piece.name == name)
+            .map(|piece| piece.version.as_str())
+            .expect("parse() refuses a lock without this name")
+    }
+
+    /// The pieces for a CPU architecture, in fetching order.
+    ///
+    /// # Errors
+    /// [`SetupError::Platform`] naming the pieces that do not exist for it.
+    pub fn pieces(&self, arch: &str) -> Result<Vec<&Piece>, SetupError> {
+        let mut found = Vec::new();
+        let mut missing = Vec::new();
+        for name in Name::ALL {
+            match self.piece.iter().find(|piece| piece.name == name && piece.platforms.iter().any(|p| p == arch)) {
+                Some(piece) => found.push(piece),
+                None => missing.push(format!("{name} {}", self.version(name))),
+            }
+        }
+        if missing.is_empty() {
+            Ok(found)
+        } else {
+            Err(SetupError::Platform { arch: arch.to_owned(), missing: missing.join(", ") })
+        }
+    }
+}
+
+impl Piece {
+    fn problem(&self) -> Option<String> {
+        if self.files.is_empty() {
+            return Some("it has no file".to_owned());
+        }
+        let mut seen = BTreeSet::new();
+        for file in &self.files {
+            let path = &file.path;
+            if !Path::new(path).components().all(|part| matches!(part, Component::Normal(_))) {
+                return Some(format!("path {path:?} leaves its directory"));
+            }
+            if !seen.insert(path) {
+                return Some(format!("file {path:?} is there twice"));
+            }
+        }
+        let sums = self.files.iter().map(|file| &file.sha256).chain(&self.download.sha256);
+        sums.filter(|sum| !is_sha256(sum)).map(|sum| format!("{sum:?} is no SHA-256 in lower-case hex")).next()
+    }
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
