@@ -231,7 +231,15 @@ mod tests {
 
     #[test]
     fn a_duplicate_after_completion_is_waited_for() {
-        let rows = |now: u64| if now < 1_000_000 { 0 } else if now < 2_500_000 { 100 } else { 101 };
+        let rows = |now: u64| {
+            if now < 1_000_000 {
+                0
+            } else if now < 2_500_000 {
+                100
+            } else {
+                101
+            }
+        };
         let drained = watched(script(rows), 100);
         assert_eq!(drained.ending, Ending::Complete);
         assert_eq!(drained.observations.last().map(|seen| seen.rows), Some(101));

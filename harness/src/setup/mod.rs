@@ -43,7 +43,9 @@ impl Coded for SetupError {
         match self {
             Self::NoHome => Some("set WEIR_HOME to a directory with 2 GB free".to_owned()),
             Self::Lock { .. } => None,
-            Self::Platform { .. } => Some("use an environment that runs containers: bench list environments".to_owned()),
+            Self::Platform { .. } => {
+                Some("use an environment that runs containers: bench list environments".to_owned())
+            }
         }
     }
 }
