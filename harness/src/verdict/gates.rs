@@ -46,7 +46,7 @@ impl Totals {
     /// Rows that landed more than once, each extra landing counted.
     #[must_use]
     pub fn duplicates(&self) -> u64 {
-        self.rows - self.distinct
+        self.rows.saturating_sub(self.distinct)
     }
 }
 
