@@ -3,6 +3,7 @@
 //! Folders are the nouns of that loop. Only this crate talks to the world; what it decides is decided in
 //! [`plan`] and [`verdict`], which are pure.
 
+pub mod build;
 pub mod cgroup;
 pub mod cmd;
 pub mod infra;
