@@ -24,10 +24,22 @@ pub struct GateRowError {
     pub line: String,
 }
 
+/// The query over `table` whose answer is one line: rows, and distinct identities `(batch_id, event_seq)`.
+///
+/// It equals `count(), uniqExact((batch_id, event_seq))` and needs the memory of one batch's identities at a time.
+#[must_use]
+pub fn identities_sql(table: &str) -> String {
+    format!(
+        "SELECT sum(n), sum(u) FROM \
+         (SELECT count() AS n, uniqExact(event_seq) AS u FROM {table} GROUP BY batch_id)"
+    )
+}
+
 /// The query over `table` whose answer, in `TabSeparated`, is one [`GateRow`] a line in the order of `batch_id`.
 ///
 /// Rows that are equal in every column but `ingest_ts` count once, so that a repeated delivery changes nothing; a
-/// second row of the same identity that differs anywhere counts, and fails its batch.
+/// second row of the same identity that differs anywhere counts, and fails its batch. Only batches in which an
+/// identity repeats pay for finding equal rows.
 #[must_use]
 pub fn gate_sql(tier: Tier, table: &str) -> String {
     let (name, scaled) = match tier {
@@ -35,18 +47,23 @@ pub fn gate_sql(tier: Tier, table: &str) -> String {
         Tier::B => ("name_upper", "value_scaled"),
     };
     let separator = format!("\\x{:02x}", u32::from(TAG_SEPARATOR));
+    let columns = format!(
+        "batch_id, toUInt64(event_seq) + 1 AS weight, value, {scaled} AS scaled, quality, \
+         length(tags) AS tag_count, batch_ts, send_ts, \
+         toUInt64(xxHash64(sensor)) AS sensor_h, toUInt64(xxHash64(region)) AS region_h, \
+         toUInt64(xxHash64({name})) AS name_h, toUInt64(xxHash64(unit)) AS unit_h, \
+         xxHash64(arrayStringConcat(tags, '{separator}')) AS tags_h"
+    );
     format!(
-        "SELECT batch_id, count(), sum(value), sum(scaled), countIf(isNull(quality)), sum(tag_count), \
+        "WITH repeated AS \
+         (SELECT batch_id FROM {table} GROUP BY batch_id HAVING count() != uniqExact(event_seq)) \
+         SELECT batch_id, count(), sum(value), sum(scaled), countIf(isNull(quality)), sum(tag_count), \
          toUnixTimestamp64Milli(min(batch_ts)), toUnixTimestamp64Milli(max(batch_ts)), \
          sum(weight * sensor_h), sum(weight * region_h), sum(weight * name_h), sum(weight * unit_h), \
          sum(weight * tags_h), sum(weight * ifNull(reinterpretAsUInt64(quality), 0)), \
          toUnixTimestamp64Micro(min(send_ts)), toUnixTimestamp64Micro(max(send_ts)) \
-         FROM (SELECT DISTINCT batch_id, toUInt64(event_seq) + 1 AS weight, value, {scaled} AS scaled, quality, \
-         length(tags) AS tag_count, batch_ts, send_ts, \
-         toUInt64(xxHash64(sensor)) AS sensor_h, toUInt64(xxHash64(region)) AS region_h, \
-         toUInt64(xxHash64({name})) AS name_h, toUInt64(xxHash64(unit)) AS unit_h, \
-         xxHash64(arrayStringConcat(tags, '{separator}')) AS tags_h \
-         FROM {table}) \
+         FROM (SELECT {columns} FROM {table} WHERE batch_id NOT IN repeated \
+         UNION ALL SELECT DISTINCT {columns} FROM {table} WHERE batch_id IN repeated) \
          GROUP BY batch_id ORDER BY batch_id"
     )
 }
