@@ -1,5 +1,7 @@
 //! The command line: one file per verb, each its arguments and a call into the library.
 
+pub mod supervise;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -14,13 +16,19 @@ pub struct Bench {
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {}
+enum Verb {
+    /// Watch over one service (started by the harness itself).
+    #[command(hide = true)]
+    Supervise(supervise::Args),
+}
 
 impl Bench {
     /// Runs the verb and turns its outcome into an exit code: 0 ok, 1 error, 3 refused.
     #[must_use]
     pub fn run(self) -> ExitCode {
-        let outcome: Result<(), Box<dyn Coded>> = match self.verb {};
+        let outcome: Result<(), Box<dyn Coded>> = match self.verb {
+            Verb::Supervise(args) => supervise::run(&args),
+        };
         match outcome {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report(error.as_ref()),

@@ -1,21 +1,24 @@
 //! Starting and stopping what is measured and what it is measured against.
 //!
 //! A [`Runtime`] starts a [`Service`] under its caps and hands back a [`Running`]; it never decides anything.
+//! [`process`] starts plain processes in control groups, [`fake`] is scripted, for tests of the run loop.
+
+pub mod fake;
+pub mod interrupt;
+pub mod lock;
+pub mod process;
+pub mod proctree;
+pub mod supervise;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::cgroup::Cgroup;
+use serde::{Deserialize, Serialize};
+use weir_model::error::Coded;
 
-/// Upper bounds on a service. Swap is always off.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Caps {
-    /// CPUs, fractions allowed.
-    pub cpus: f64,
-    /// Memory in bytes.
-    pub memory: u64,
-}
+pub use crate::cgroup::{Caps, ReadBack};
+use crate::cgroup::{Cgroup, CgroupError, Version};
 
 /// One process (or container) to start.
 #[derive(Debug, Clone)]
@@ -24,7 +27,8 @@ pub struct Service {
     pub name: String,
     /// Program and arguments; the program is an absolute path.
     pub command: Vec<String>,
-    /// Environment variables set on top of a minimal inherited set (`PATH`, `HOME`, `LANG`, `TZ=UTC`).
+    /// Environment variables set on top of a minimal inherited set (`PATH`, `HOME`, `LANG`, `TZ=UTC`, and
+    /// `WEIR_SERVICE`, by which whatever is left over is found).
     pub env: BTreeMap<String, String>,
     /// Working directory; it exists.
     pub dir: PathBuf,
@@ -37,7 +41,8 @@ pub struct Service {
 }
 
 /// How a service ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Exit {
     /// It exited by itself or on SIGTERM, with this code.
     Code(i32),
@@ -45,28 +50,57 @@ pub enum Exit {
     Signal(i32),
     /// It outlived its grace and was killed.
     Killed,
-    /// The kernel killed it for exceeding its memory cap.
+    /// The kernel killed it, or a process it needed, for exceeding its memory cap.
     OutOfMemory,
 }
 
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exited with code {code}"),
+            Self::Signal(signal) => write!(f, "was ended by signal {signal}"),
+            Self::Killed => f.write_str("outlived its grace and was killed"),
+            Self::OutOfMemory => f.write_str("ran out of memory under its cap"),
+        }
+    }
+}
+
+/// Whether the caps of services are enforced on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Enforcement {
+    /// They are, through this cgroup version.
+    Enforced(Version),
+    /// They are not; records are flagged `envelope_unenforced`.
+    Unenforced {
+        /// Exactly why, as one clause.
+        reason: String,
+        /// What the user can do about it.
+        remedy: String,
+    },
+}
+
 /// Starts services.
-pub trait Runtime {
-    /// Starts `service` under its caps. The caps have been written and read back when this returns.
+pub trait Runtime: Send + Sync {
+    /// Starts `service` under its caps. The caps have been written, read back and compared before the program's
+    /// first instruction.
     ///
     /// # Errors
     /// When the program cannot be started, or the caps that the host permits cannot be applied as asked.
     fn start(&self, service: &Service) -> Result<Box<dyn Running>, RuntimeError>;
+
+    /// Whether caps are enforced here.
+    fn enforcement(&self) -> Enforcement;
 }
 
-/// A started service. Dropping it kills it and everything it started.
+/// A started service. Dropping it kills it and everything it started, and removes its cgroup.
 pub trait Running: Send {
     /// The main process's id.
     fn pid(&self) -> u32;
-    /// Its cgroup, where the host permits one.
+    /// Its cgroup, where the host permits one; its counters can be read until this value is dropped.
     fn cgroup(&self) -> Option<&Cgroup>;
-    /// The caps as read from the running cgroup; `None` when the host does not permit caps.
-    fn read_back(&self) -> Option<Caps>;
-    /// How it ended, if it has.
+    /// The caps as read from the cgroup; `None` when none were asked or the host does not permit caps.
+    fn read_back(&self) -> Option<ReadBack>;
+    /// How it ended, if it has; every process of it is gone then.
     fn exited(&mut self) -> Option<Exit>;
     /// SIGTERM, then SIGKILL after the grace; returns when every process of it is gone.
     fn stop(&mut self) -> Exit;
@@ -88,4 +122,62 @@ pub enum RuntimeError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// The description of the service is wrong.
+    #[error("cannot start {name}: {what}")]
+    Service {
+        /// Service name.
+        name: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Its log cannot be opened.
+    #[error("cannot start {name}: cannot open its log {log}: {source}")]
+    Log {
+        /// Service name.
+        name: String,
+        /// The log file.
+        log: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// Its control group cannot be made, capped or read back.
+    #[error("cannot start {name}: {source}")]
+    Cgroup {
+        /// Service name.
+        name: String,
+        /// What the control group says.
+        source: CgroupError,
+    },
+    /// The process that watches over it is not there.
+    #[error("cannot start {name}: its supervisor {program} failed: {what}")]
+    Supervisor {
+        /// Service name.
+        name: String,
+        /// The supervisor's program.
+        program: PathBuf,
+        /// What happened.
+        what: String,
+    },
+}
+
+impl Coded for RuntimeError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Spawn { .. } => "service_spawn",
+            Self::Service { .. } => "service_invalid",
+            Self::Log { .. } => "service_log",
+            Self::Cgroup { source, .. } => source.code(),
+            Self::Supervisor { .. } => "service_supervisor",
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Spawn { program, .. } => Some(format!(
+                "check that {program} exists and is executable; `bench setup` fetches what the suite itself needs"
+            )),
+            Self::Cgroup { source, .. } => source.hint(),
+            _ => None,
+        }
+    }
 }
