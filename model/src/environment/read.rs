@@ -1,0 +1,180 @@
+//! From the text of a profile to an [`Environment`].
+
+use crate::diagnostic::Problems;
+use crate::document::{At, Document, Table, number};
+use crate::id::ProfileId;
+use crate::units::parse_bytes;
+
+use super::{EnvelopeScale, Environment, Host, Infra, Service, ServiceKind, Share};
+
+/// Reads a profile whose file is called `stem`.
+pub(super) fn environment(file: &str, text: &str, stem: &str) -> Result<Environment, Problems> {
+    let doc = Document::new(file, text);
+    let parsed = doc.parse();
+    if !doc.is_sound() {
+        return Err(doc.problems());
+    }
+    let environment = profile(Table::root(&doc, &parsed), stem);
+    match (doc.problems(), environment) {
+        (problems, Some(environment)) => problems.or(environment),
+        (problems, None) => Err(problems),
+    }
+}
+
+fn profile(root: Table<'_, '_>, stem: &str) -> Option<Environment> {
+    root.schema();
+    let id = root.parsed::<ProfileId>("id");
+    if let Some(id) = &id
+        && id.as_str() != stem
+    {
+        let message = format!("id `{}` is not the name of the file, `{stem}`", id.value);
+        root.doc.report("id_not_file", id.span.clone(), message, None);
+    }
+    let class = root.word("class");
+    let runtime = root.word("runtime");
+    let caveats = root.text("caveats");
+    let envelope_scale = envelope_scale(&root);
+    let host = root.table("host").and_then(host);
+    let infra = root.table("infra").and_then(infra);
+    let aa_spread = root.table("noise").and_then(|table| {
+        let spread = table.number("aa_spread");
+        if let Some(spread) = &spread
+            && !(spread.value > 0.0 && spread.value < 1.0)
+        {
+            let message = format!("`noise.aa_spread` is {}, not a share between 0 and 1", spread.value);
+            table.doc.report("bad_share", spread.span.clone(), message, None);
+        }
+        table.finish();
+        spread
+    });
+    let ceilings = root.maybe_table("ceiling").and_then(|table| {
+        let file = table.text("file");
+        table.finish();
+        file
+    });
+    root.finish();
+    Some(Environment {
+        id: id?.value,
+        class: class?.value,
+        runtime: runtime?.value,
+        caveats: caveats?.value,
+        envelope_scale: envelope_scale?,
+        host: host?,
+        infra: infra?,
+        aa_spread: aa_spread?.value,
+        ceilings: ceilings.map(|file| file.value),
+    })
+}
+
+/// A positive number, or `"auto"`.
+fn envelope_scale(root: &Table<'_, '_>) -> Option<EnvelopeScale> {
+    let Some((value, span)) = root.any("envelope_scale") else {
+        root.missing("envelope_scale");
+        return None;
+    };
+    let scale = match (value.as_str(), number(value)) {
+        (Some("auto"), _) => Some(EnvelopeScale::Auto),
+        (_, Some(scale)) if scale > 0.0 && scale.is_finite() => Some(EnvelopeScale::Fixed(scale)),
+        _ => None,
+    };
+    if scale.is_none() {
+        let message = "`envelope_scale` is a positive number or \"auto\"".to_owned();
+        root.doc.report("bad_scale", span, message, None);
+    }
+    scale
+}
+
+/// A fact of the host, unless it is to be detected.
+fn stated(fact: Option<At<String>>) -> Option<At<String>> {
+    fact.filter(|fact| fact.value != "detect")
+}
+
+fn host(table: Table<'_, '_>) -> Option<Host> {
+    let description = table.text("description");
+    let text = |key| stated(table.maybe_text(key)).map(|fact| fact.value);
+    let (cpu, arch, os) = (text("cpu"), text("arch"), text("os"));
+    let cores = match table.any("cores") {
+        Some((value, _)) if value.as_str() == Some("detect") => None,
+        Some(_) => table.maybe_int("cores"),
+        None => None,
+    };
+    let cores_fit = cores.as_ref().is_none_or(|cores| (1..=4096).contains(&cores.value));
+    if let Some(cores) = cores.as_ref().filter(|_| !cores_fit) {
+        let message = format!("{} is not a number of CPUs", cores.value);
+        table.doc.report("bad_cpus", cores.span.clone(), message, None);
+    }
+    let memory = stated(table.maybe_text("memory")).map(|text| match parse_bytes(&text) {
+        Some(bytes) => bytes,
+        None => {
+            let message = format!("`{}` is not a size: write it as `16GiB` or `512MiB`", text.value);
+            table.doc.report("bad_size", text.span.clone(), message, None);
+            0
+        }
+    });
+    table.finish();
+    let cores = cores.and_then(|cores| u32::try_from(cores.value).ok());
+    Some(Host { description: description?.value, cpu, cores, memory, arch, os })
+}
+
+fn infra(table: Table<'_, '_>) -> Option<Infra> {
+    let partitions = table.int("partitions");
+    let partitions_fit = partitions.as_ref().is_none_or(|it| (1..=10_000).contains(&it.value));
+    if let Some(partitions) = partitions.as_ref().filter(|_| !partitions_fit) {
+        let message = format!("{} is not a number of partitions", partitions.value);
+        table.doc.report("bad_partitions", partitions.span.clone(), message, None);
+    }
+    let broker = table.table("broker").and_then(|table| {
+        let kind = table.word::<ServiceKind>("kind");
+        if let Some(kind) = kind.as_ref().filter(|kind| kind.value == ServiceKind::Clickhouse) {
+            table.doc.report("bad_broker", kind.span.clone(), "`clickhouse` is not a broker".to_owned(), None);
+        }
+        service(table, kind?.value)
+    });
+    let clickhouse = table.table("clickhouse").and_then(|table| service(table, ServiceKind::Clickhouse));
+    let registry = table.table("registry").and_then(|table| {
+        let kind = table.word("kind");
+        table.finish();
+        kind
+    });
+    table.finish();
+    Some(Infra {
+        partitions: u32::try_from(partitions?.value).ok()?,
+        broker: broker?,
+        clickhouse: clickhouse?,
+        registry: registry?.value,
+    })
+}
+
+fn service(table: Table<'_, '_>, kind: ServiceKind) -> Option<Service> {
+    let image = table.maybe_text("image").map(|image| image.value);
+    let docker_host = table.maybe_text("docker_host").map(|host| host.value).filter(|host| !host.is_empty());
+    let cpus = share(&table, "cpus", "a number of CPUs or a share such as `50%`", |text| {
+        text.parse().ok().filter(|cpus: &f64| *cpus > 0.0 && cpus.is_finite())
+    });
+    let memory = share(&table, "memory", "a size such as `8GiB` or a share such as `25%`", |text| {
+        parse_bytes(text).filter(|bytes| *bytes > 0)
+    });
+    table.finish();
+    Some(Service { kind, image, cpus: cpus?, memory: memory?, docker_host })
+}
+
+/// A cap as a figure or as a share of the host.
+fn share<T>(
+    table: &Table<'_, '_>,
+    key: &'static str,
+    wanted: &str,
+    figure: impl Fn(&str) -> Option<T>,
+) -> Option<Share<T>> {
+    let Some((value, span)) = table.any(key) else {
+        table.missing(key);
+        return None;
+    };
+    let text = value.as_str().map(str::to_owned).or_else(|| number(value).map(|number| number.to_string()));
+    let text = text.unwrap_or_default();
+    let percent = || text.strip_suffix('%')?.trim().parse().ok().filter(|it: &f64| *it > 0.0 && *it <= 100.0);
+    let share = percent().map(Share::Percent).or_else(|| figure(&text).map(Share::Of));
+    if share.is_none() {
+        table.doc.report("bad_cap", span, format!("`{key}` is {wanted}"), None);
+    }
+    share
+}

@@ -1,0 +1,114 @@
+//! Sizes and figures as people write and read them.
+
+/// Bytes in a text such as `16GiB`, `512MiB` or `0`; `None` if it is not one.
+#[must_use]
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return None,
+    };
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(factor);
+    }
+    let bytes = number.parse::<f64>().ok()? * factor as f64;
+    (bytes.is_finite() && bytes <= 2f64.powi(60)).then_some(bytes as u64)
+}
+
+/// Bytes in the largest binary unit that keeps at least one digit before the point.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    let mut value = count as f64;
+    let mut unit = "B";
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    format!("{} {unit}", figure(value))
+}
+
+/// A figure with three significant digits and, from a thousand on, whole with groups of three.
+#[must_use]
+pub fn figure(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let magnitude = value.abs();
+    let decimals = match magnitude {
+        m if m == 0.0 || m >= 99.95 => 0,
+        m if m >= 9.995 => 1,
+        m if m >= 0.9995 => 2,
+        m if m >= 0.0995 => 3,
+        _ => 4,
+    };
+    let text = format!("{magnitude:.decimals$}");
+    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), ""), |(whole, fraction)| (whole, fraction));
+    let mut grouped = String::new();
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
+            grouped.push('\u{202f}');
+        }
+        grouped.push(digit);
+    }
+    let fraction = fraction.trim_end_matches('0');
+    let sign = if value < 0.0 { "−" } else { "" };
+    if fraction.is_empty() { format!("{sign}{grouped}") } else { format!("{sign}{grouped}.{fraction}") }
+}
+
+/// A share as a percentage.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{} %", figure(share * 100.0))
+}
+
+/// `value` with nine significant digits: what a measurement can carry and a decimal text gives back exactly.
+#[must_use]
+pub fn nine_digits(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    format!("{value:.8e}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_binary() {
+        assert_eq!(parse_bytes("16GiB"), Some(16 << 30));
+        assert_eq!(parse_bytes("1.5GiB"), Some(3 << 29));
+        assert_eq!(parse_bytes("0"), Some(0));
+        for bad in ["", "GiB", "16GB", "16 gib", "-1GiB", "99999999999TiB"] {
+            assert_eq!(parse_bytes(bad), None, "{bad}");
+        }
+        assert_eq!(bytes(3 << 29), "1.5 GiB");
+        assert_eq!(bytes(512), "512 B");
+    }
+
+    #[test]
+    fn figures_keep_three_digits() {
+        let cases = [
+            (1_234_567.0, "1\u{202f}234\u{202f}567"),
+            (123.4, "123"),
+            (12.34, "12.3"),
+            (1.239, "1.24"),
+            (0.2104, "0.21"),
+            (0.0, "0"),
+            (0.00214, "0.0021"),
+            (-2.5, "−2.5"),
+            (999.96, "1\u{202f}000"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(figure(value), text);
+        }
+    }
+}
