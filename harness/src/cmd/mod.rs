@@ -1,5 +1,6 @@
 //! The command line: one file per verb, each its arguments and a call into the library.
 
+pub mod clickhouse;
 pub mod supervise;
 
 use std::process::ExitCode;
@@ -20,6 +21,8 @@ enum Verb {
     /// Watch over one service (started by the harness itself).
     #[command(hide = true)]
     Supervise(supervise::Args),
+    #[command(hide = true)]
+    Clickhouse(clickhouse::Args),
 }
 
 impl Bench {
@@ -28,6 +31,7 @@ impl Bench {
     pub fn run(self) -> ExitCode {
         let outcome: Result<(), Box<dyn Coded>> = match self.verb {
             Verb::Supervise(args) => supervise::run(&args),
+            Verb::Clickhouse(args) => clickhouse::run(args).map_err(|error| Box::new(error) as Box<dyn Coded>),
         };
         match outcome {
             Ok(()) => ExitCode::SUCCESS,

@@ -112,8 +112,13 @@ pub fn judge<E>(
     rows: impl Iterator<Item = Result<GateRow, E>>,
 ) -> Result<Report, E> {
     let expected = wanted.expect.rows(wanted.tier, wanted.batches);
-    let mut report =
-        Report { expected, got: totals.distinct, duplicates: totals.duplicates(), checked_batches: 0, failures: vec![] };
+    let mut report = Report {
+        expected,
+        got: totals.distinct,
+        duplicates: totals.duplicates(),
+        checked_batches: 0,
+        failures: vec![],
+    };
     if totals.distinct != expected {
         let what = format!("expected {expected} distinct rows, got {}", totals.distinct);
         report.fail(Gate::Completeness, what);
@@ -217,7 +222,8 @@ mod tests {
         let expect = expect();
         let mut rows = right(&expect);
         rows[7].batch.rows -= 1;
-        let report = judged(&expect, Totals { distinct: totals(&expect).distinct - 1, ..totals(&expect) }, rows.clone());
+        let report =
+            judged(&expect, Totals { distinct: totals(&expect).distinct - 1, ..totals(&expect) }, rows.clone());
         assert_eq!(failed(&report), [Gate::Completeness]);
         let report = judged(&expect, totals(&expect), rows);
         assert!(report.failures[0].what.starts_with("batch 7: rows:"), "{report:?}");
