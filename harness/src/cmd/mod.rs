@@ -22,7 +22,7 @@ enum Verb {
     #[command(hide = true)]
     Supervise(supervise::Args),
     #[command(hide = true)]
-    Clickhouse(clickhouse::Args),
+    Clickhouse(Box<clickhouse::Args>),
 }
 
 impl Bench {
@@ -31,7 +31,7 @@ impl Bench {
     pub fn run(self) -> ExitCode {
         let outcome: Result<(), Box<dyn Coded>> = match self.verb {
             Verb::Supervise(args) => supervise::run(&args),
-            Verb::Clickhouse(args) => clickhouse::run(args).map_err(|error| Box::new(error) as Box<dyn Coded>),
+            Verb::Clickhouse(args) => clickhouse::run(*args).map_err(|error| Box::new(error) as Box<dyn Coded>),
         };
         match outcome {
             Ok(()) => ExitCode::SUCCESS,
