@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::SetupError;
+use super::{SetupError, Tool};
 
 /// The lock file this program was built with.
 const TEXT: &str = include_str!("../../../environments/embedded/setup.lock");
@@ -90,6 +90,16 @@ impl Name {
             Self::Kafka => "kafka",
             Self::Chdb => "chdb",
             Self::Duckdb => "duckdb",
+        }
+    }
+
+    /// The client that fetches it.
+    #[must_use]
+    pub fn tool(self) -> Tool {
+        match self {
+            Self::Kafka => Tool::Maven,
+            Self::Chdb => Tool::Npm,
+            Self::Duckdb => Tool::Pip,
         }
     }
 }
@@ -177,7 +187,25 @@ impl Lock {
     }
 }
 
+impl fmt::Display for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.version)
+    }
+}
+
 impl Piece {
+    /// Its directory in the cache: `<name>-<version>`.
+    #[must_use]
+    pub fn dir_name(&self) -> String {
+        format!("{}-{}", self.name, self.version)
+    }
+
+    /// Bytes of its files.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.files.iter().map(|file| file.size).sum()
+    }
+
     fn problem(&self) -> Option<String> {
         if self.files.is_empty() {
             return Some("it has no file".to_owned());
@@ -199,4 +227,74 @@ impl Piece {
 
 fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        Lock::parse(text).expect_err("a broken lock").to_string()
+    }
+
+    /// The pinned lock with one edit that must hit.
+    fn edited(from: &str, to: &str) -> String {
+        let text = TEXT.replacen(from, to, 1);
+        assert_ne!(text, TEXT, "{from} is not in the lock");
+        text
+    }
+
+    #[test]
+    fn the_pinned_lock_has_every_piece() {
+        let lock = Lock::parse(TEXT).unwrap();
+        let pieces = lock.pieces("x86_64").unwrap();
+        assert_eq!(pieces.iter().map(|piece| piece.name).collect::<Vec<_>>(), Name::ALL);
+        assert!(pieces[0].files.iter().any(|file| file.path == "libs/kafka_2.13-4.4.0.jar"));
+    }
+
+    #[test]
+    fn the_project_and_the_lock_agree_on_the_broker() {
+        let pom = include_str!("../../../environments/embedded/pom.xml");
+        let version = Lock::pinned().version(Name::Kafka);
+        assert!(pom.contains(&format!("<artifactId>kafka_2.13</artifactId>\n      <version>{version}</version>")));
+    }
+
+    #[test]
+    fn a_platform_names_what_it_lacks() {
+        let error = Lock::pinned().pieces("aarch64").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the embedded environment does not exist for aarch64: nobody publishes chdb 26.7.3-stable.1 for it"
+        );
+    }
+
+    #[test]
+    fn unknown_and_missing_keys_are_refused() {
+        assert!(refusal(&edited("schema = 1", "schema = 1\nnew = 2")).contains("unknown field `new`"));
+        assert!(refusal(&edited("package =", "pakage =")).contains("unknown field `pakage`"));
+        assert!(refusal(&edited("version = \"4.4.0\"\n", "")).contains("missing field `version`"));
+        assert!(refusal(&edited("name = \"kafka\"", "name = \"nats\"")).contains("unknown variant `nats`"));
+    }
+
+    #[test]
+    fn a_newer_schema_is_refused() {
+        assert_eq!(refusal(&edited("schema = 1", "schema = 2")), "setup.lock: schema is 2, this program reads 1");
+    }
+
+    #[test]
+    fn checksums_paths_and_names_are_checked() {
+        let sum = &Lock::pinned().piece[0].files[0].sha256;
+        assert!(refusal(&edited(sum, &sum.to_uppercase())).contains("is no SHA-256"));
+        assert!(refusal(&edited(sum, &sum[1..])).contains("is no SHA-256"));
+        for path in ["../x.jar", "/x.jar", "libs/../../x.jar"] {
+            let text = edited("libs/argparse4j-0.7.0.jar", path);
+            assert!(refusal(&text).contains("leaves its directory"), "{path}");
+        }
+        let twice = edited("libs/argparse4j-0.7.0.jar", "libs/HdrHistogram-2.2.2.jar");
+        assert!(refusal(&twice).contains("is there twice"));
+        let clash = edited("platforms = [\"aarch64\"]", "platforms = [\"x86_64\"]");
+        assert_eq!(refusal(&clash), "setup.lock: duckdb for x86_64 is there twice");
+        let versions = TEXT.replace("version = \"1.5.6\"\npackage = \"duckdb-cli\"\nplatforms = [\"aarch64\"]", "version = \"1.5.5\"\npackage = \"duckdb-cli\"\nplatforms = [\"aarch64\"]");
+        assert_eq!(refusal(&versions), "setup.lock: duckdb has 2 versions, it must have one");
+    }
 }
