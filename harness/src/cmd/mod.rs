@@ -1,6 +1,7 @@
 //! The command line: one file per verb, each its arguments and a call into the library.
 
 pub mod clickhouse;
+pub mod setup;
 pub mod supervise;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ pub struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Setup(setup::Args),
     /// Watch over one service (started by the harness itself).
     #[command(hide = true)]
     Supervise(supervise::Args),
@@ -30,6 +32,7 @@ impl Bench {
     #[must_use]
     pub fn run(self) -> ExitCode {
         let outcome: Result<(), Box<dyn Coded>> = match self.verb {
+            Verb::Setup(args) => setup::run(&args),
             Verb::Supervise(args) => supervise::run(&args),
             Verb::Clickhouse(args) => clickhouse::run(*args).map_err(|error| Box::new(error) as Box<dyn Coded>),
         };

@@ -1,36 +1,42 @@
 //! `bench setup`: fetch what the embedded environment needs, once.
 
-use clap::Args;
 use indicatif::DecimalBytes;
+use weir_model::error::Coded;
 
-use crate::setup::{self, Home, Outcome, SetupError};
+use crate::setup::{self, Home, Outcome, Report, SetupError};
 
 /// Fetch what the embedded environment needs into the cache directory, once.
-#[derive(Debug, Args)]
-pub struct SetupArgs {
+#[derive(Debug, clap::Args)]
+pub struct Args {
     /// Compute the checksum of every file that is there already.
     #[arg(long)]
     verify: bool,
 }
 
-impl SetupArgs {
-    /// Fills the cache and prints what is in it, one line a piece, on stdout.
-    ///
-    /// # Errors
-    /// See [`SetupError`].
-    pub fn run(&self) -> Result<(), SetupError> {
-        let home = Home::find()?;
-        let report = if self.verify { setup::verify(&home)? } else { setup::ensure(&home)? };
-        for piece in &report.pieces {
-            let outcome = match piece.outcome {
-                Outcome::Present => "present",
-                Outcome::Verified => "verified",
-                Outcome::Fetched => "fetched",
-            };
-            let size = DecimalBytes(piece.size).to_string();
-            println!("{:24} {outcome:9} {size:>10}  {}", piece.piece, piece.dir.display());
-        }
-        println!("{:24} {:9} {:>10}  {}", format!("java {}", report.java.version), "found", "", report.java.path.display());
-        Ok(())
+/// Fills the cache and prints what is in it, one line a piece, on stdout.
+///
+/// # Errors
+/// See [`SetupError`].
+pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
+    let report = fill(args.verify).map_err(|error| Box::new(error) as Box<dyn Coded>)?;
+    show(&report);
+    Ok(())
+}
+
+fn fill(verify: bool) -> Result<Report, SetupError> {
+    let home = Home::find()?;
+    if verify { setup::verify(&home) } else { setup::ensure(&home) }
+}
+
+fn show(report: &Report) {
+    for piece in &report.pieces {
+        let outcome = match piece.outcome {
+            Outcome::Present => "present",
+            Outcome::Verified => "verified",
+            Outcome::Fetched => "fetched",
+        };
+        let size = DecimalBytes(piece.size).to_string();
+        println!("{:24} {outcome:9} {size:>10}  {}", piece.piece, piece.dir.display());
     }
+    println!("{:24} {:9} {:>10}  {}", format!("java {}", report.java.version), "found", "", report.java.path.display());
 }

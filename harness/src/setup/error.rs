@@ -101,7 +101,7 @@ pub enum SetupError {
         cached: Option<PathBuf>,
     },
     /// A file or directory cannot be used.
-    #[error("cannot {doing} {}: {source}", path.display())]
+    #[error("cannot {doing} {}", path.display())]
     Io {
         /// A verb.
         doing: &'static str,
@@ -137,11 +137,17 @@ impl Coded for SetupError {
         }
     }
 
+    fn refused(&self) -> bool {
+        matches!(self, Self::Platform { .. })
+    }
+
     fn hint(&self) -> Option<String> {
         match self {
             Self::NoHome => Some("set WEIR_HOME to a directory with 2 GB free".to_owned()),
             Self::Lock { .. } | Self::Io { .. } => None,
-            Self::Platform { .. } => Some("use an environment that runs containers: bench list environments".to_owned()),
+            Self::Platform { .. } => {
+                Some("use an environment that runs containers: bench list environments".to_owned())
+            }
             Self::MissingTools { tools } => Some(install(tools)),
             Self::OldJava { .. } | Self::BrokenJava { .. } => {
                 Some(format!("{}, and let JAVA_HOME name it where several are installed", install(&[Tool::Java])))

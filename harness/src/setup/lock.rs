@@ -294,7 +294,10 @@ mod tests {
         assert!(refusal(&twice).contains("is there twice"));
         let clash = edited("platforms = [\"aarch64\"]", "platforms = [\"x86_64\"]");
         assert_eq!(refusal(&clash), "setup.lock: duckdb for x86_64 is there twice");
-        let versions = TEXT.replace("version = \"1.5.6\"\npackage = \"duckdb-cli\"\nplatforms = [\"aarch64\"]", "version = \"1.5.5\"\npackage = \"duckdb-cli\"\nplatforms = [\"aarch64\"]");
+        let versions = TEXT.replace(
+            "version = \"1.5.6\"\npackage = \"duckdb-cli\"\nplatforms = [\"aarch64\"]",
+            "version = \"1.5.5\"\npackage = \"duckdb-cli\"\nplatforms = [\"aarch64\"]",
+        );
         assert_eq!(refusal(&versions), "setup.lock: duckdb has 2 versions, it must have one");
     }
 }

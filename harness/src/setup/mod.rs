@@ -100,7 +100,11 @@ impl Setup<'_> {
         create_dir(&self.home.fetch())?;
         let _held = self.hold()?;
         self.check_space(&pieces)?;
-        let pieces = pieces.into_iter().zip(programs).map(|(piece, program)| self.settle(piece, program)).collect::<Result<_, _>>()?;
+        let pieces = pieces
+            .into_iter()
+            .zip(programs)
+            .map(|(piece, program)| self.settle(piece, program))
+            .collect::<Result<_, _>>()?;
         Ok(Report { java, pieces })
     }
 

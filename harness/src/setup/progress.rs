@@ -4,9 +4,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// A bar over `total` bytes, drawn only when stderr is a terminal.
 pub(super) fn bytes(total: u64, what: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg:36} [{bar:30}] {decimal_bytes:>9} of {decimal_total_bytes:9} {elapsed}")
-        .expect("the template is a constant that a test parses")
-        .progress_chars("=> ");
+    let style =
+        ProgressStyle::with_template("{msg:36} [{bar:30}] {decimal_bytes:>9} of {decimal_total_bytes:9} {elapsed}")
+            .expect("the template is a constant that a test parses")
+            .progress_chars("=> ");
     ProgressBar::new(total).with_style(style).with_message(what.to_owned())
 }
 

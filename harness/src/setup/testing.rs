@@ -1,13 +1,12 @@
 //! Scripted clients for the tests of this module.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
-/// An executable shell script `name` in `dir`. Renamed into place, so that a running one is never written to.
+/// An executable shell script `name` in `dir`. A child writes it: a test of another thread that forks at this moment
+/// would otherwise inherit it open for writing, and the kernel runs no such file.
 pub(super) fn script(dir: &Path, name: &str, body: &str) {
-    let partial = dir.join(format!(".{name}"));
-    fs::write(&partial, format!("#!/bin/sh\n{body}\n")).unwrap();
-    fs::set_permissions(&partial, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::rename(&partial, dir.join(name)).unwrap();
+    let write = r#"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod 755 "$0""#;
+    let status = Command::new("/bin/sh").args(["-c", write]).arg(dir.join(name)).arg(body).status().unwrap();
+    assert!(status.success());
 }

@@ -182,7 +182,11 @@ fn a_wrong_download_is_named_and_fetched_again() {
 #[test]
 fn a_failed_client_shows_the_end_of_its_log() {
     let world = World::new();
-    script(&world.bin(), "npm", "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21; do echo line $i; done; exit 7");
+    script(
+        &world.bin(),
+        "npm",
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21; do echo line $i; done; exit 7",
+    );
     let error = world.setup(false).unwrap_err();
     assert_eq!(error.code(), "fetch_failed");
     let text = error.to_string();
@@ -241,6 +245,9 @@ fn a_platform_without_a_piece_is_refused_before_anything_is_fetched() {
     let tools = Tools::in_dir(&world.bin());
     let setup = Setup { home: &world.home, lock: &world.lock, arch: "riscv64", tools, verify: false };
     let error = setup.run().unwrap_err();
-    assert!(error.to_string().contains("riscv64") && error.to_string().contains("kafka 1, chdb 1, duckdb 1"), "{error}");
+    assert!(
+        error.to_string().contains("riscv64") && error.to_string().contains("kafka 1, chdb 1, duckdb 1"),
+        "{error}"
+    );
     assert!(!world.home.root().exists());
 }

@@ -102,7 +102,8 @@ impl Tools {
                 return Some(java);
             }
         }
-        let found = env::split_paths(&self.path).map(|dir| dir.join(tool.program())).find(|path| is_executable(path))?;
+        let found =
+            env::split_paths(&self.path).map(|dir| dir.join(tool.program())).find(|path| is_executable(path))?;
         if tool == Tool::Pip && !succeeds(Command::new(&found).args(["-m", "pip", "--version"])) {
             return None;
         }
@@ -117,7 +118,11 @@ impl Tools {
         let found: Vec<_> = tools.iter().map(|tool| self.find(*tool)).collect();
         let missing: Vec<_> =
             tools.iter().zip(&found).filter(|(_, path)| path.is_none()).map(|(tool, _)| *tool).collect();
-        if missing.is_empty() { Ok(found.into_iter().flatten().collect()) } else { Err(SetupError::MissingTools { tools: missing }) }
+        if missing.is_empty() {
+            Ok(found.into_iter().flatten().collect())
+        } else {
+            Err(SetupError::MissingTools { tools: missing })
+        }
     }
 
     /// The Java that runs the broker.
@@ -176,7 +181,12 @@ fn is_executable(path: &Path) -> bool {
 }
 
 fn succeeds(command: &mut Command) -> bool {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 #[cfg(test)]
