@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::diagnostic::{Place, Problem, Problems};
-use crate::words::{Word, closest};
+use crate::words::{Word, closest, with_article};
 
 /// The schema this version reads.
 const SCHEMA: i64 = 1;
@@ -71,6 +71,7 @@ impl<'t> Document<'t> {
 pub(crate) struct Table<'d, 't> {
     pub(crate) doc: &'d Document<'t>,
     path: String,
+    in_list: bool,
     table: &'d DeTable<'t>,
     span: Range<usize>,
     asked: RefCell<Vec<&'static str>>,
@@ -83,7 +84,7 @@ impl<'d, 't> Table<'d, 't> {
     }
 
     fn new(doc: &'d Document<'t>, path: String, table: &'d DeTable<'t>, span: Range<usize>) -> Self {
-        Self { doc, path, table, span, asked: RefCell::default(), open: Cell::new(false) }
+        Self { doc, path, in_list: false, table, span, asked: RefCell::default(), open: Cell::new(false) }
     }
 
     /// Where the table stands: its header or its braces.
@@ -117,12 +118,12 @@ impl<'d, 't> Table<'d, 't> {
     }
 
     pub(crate) fn missing(&self, key: &str) {
-        let place = if self.path.is_empty() { "the file".to_owned() } else { format!("`[{}]`", self.path) };
+        let place = self.header().map_or("the file".to_owned(), |header| format!("`{header}`"));
         self.doc.report("missing_key", self.span(), format!("{place} has no `{key}`"), None);
     }
 
     fn wrong_type(&self, key: &str, wanted: &str, got: &DeValue<'_>, span: Range<usize>) {
-        let message = format!("`{}` is {wanted}, not {}", self.named(key), article(got.type_str()));
+        let message = format!("`{}` is {wanted}, not {}", self.named(key), with_article(got.type_str()));
         self.doc.report("wrong_type", span, message, None);
     }
 
@@ -280,7 +281,7 @@ impl<'d, 't> Table<'d, 't> {
             self.wrong_type(key, "a table", value, span);
             return None;
         };
-        Some(Table::new(self.doc, self.named(key), table, self.header(key, span)))
+        Some(Table::new(self.doc, self.named(key), table, self.span_of(key, span)))
     }
 
     /// A table, required.
@@ -302,7 +303,10 @@ impl<'d, 't> Table<'d, 't> {
         let mut tables = Vec::new();
         for item in list {
             match item.get_ref().as_table() {
-                Some(table) => tables.push(Table::new(self.doc, self.named(key), table, item.span())),
+                Some(table) => {
+                    let table = Table::new(self.doc, self.named(key), table, item.span());
+                    tables.push(Table { in_list: true, ..table });
+                }
                 None => self.wrong_type(key, "a list of tables", item.get_ref(), item.span()),
             }
         }
@@ -341,14 +345,20 @@ impl<'d, 't> Table<'d, 't> {
             let name: &str = key.get_ref();
             if !asked.contains(&name) {
                 let hint = closest(name, asked.iter().copied()).map(|near| format!("did you mean `{near}`?"));
-                let place = if self.path.is_empty() { String::new() } else { format!(" in `[{}]`", self.path) };
+                let place = self.header().map_or(String::new(), |header| format!(" in `{header}`"));
                 self.doc.report("unknown_key", key.span(), format!("unknown key `{name}`{place}"), hint);
             }
         }
     }
 
+    /// How the table's header is written; the root has none.
+    fn header(&self) -> Option<String> {
+        let path = &self.path;
+        (!path.is_empty()).then(|| if self.in_list { format!("[[{path}]]") } else { format!("[{path}]") })
+    }
+
     /// A table written as a header has the span of the header; one made by its children has none of its own.
-    fn header(&self, key: &'static str, span: Range<usize>) -> Range<usize> {
+    fn span_of(&self, key: &'static str, span: Range<usize>) -> Range<usize> {
         if span.is_empty() { self.table.get_key_value(key).map_or(span, |(key, _)| key.span()) } else { span }
     }
 }
@@ -357,9 +367,4 @@ impl<'d, 't> Table<'d, 't> {
 pub(crate) fn number(value: &DeValue<'_>) -> Option<f64> {
     let whole = || value.as_integer().and_then(|it| i64::from_str_radix(it.as_str(), it.radix()).ok());
     value.as_float().and_then(|it| it.as_str().parse().ok()).or_else(|| whole().map(|whole| whole as f64))
-}
-
-fn article(kind: &str) -> String {
-    let vowel = kind.starts_with(['a', 'e', 'i', 'o', 'u']);
-    format!("{} {kind}", if vowel { "an" } else { "a" })
 }

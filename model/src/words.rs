@@ -15,7 +15,7 @@ pub struct UnknownWord {
 
 impl fmt::Display for UnknownWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a {}; known: {}", self.word, self.what, self.known.join(", "))
+        write!(f, "`{}` is not {}; known: {}", self.word, with_article(self.what), self.known.join(", "))
     }
 }
 
@@ -90,6 +90,12 @@ pub(crate) fn parse<W: Word>(text: &str) -> Result<W, UnknownWord> {
         word: text.to_owned(),
         known: W::WORDS.iter().map(|value| value.word()).collect(),
     })
+}
+
+/// A noun with its indefinite article.
+pub(crate) fn with_article(noun: &str) -> String {
+    let vowel = noun.starts_with(['a', 'e', 'i', 'o', 'u']);
+    format!("{} {noun}", if vowel { "an" } else { "a" })
 }
 
 /// The known word nearest to `given`, if one is near enough to be meant.

@@ -81,7 +81,7 @@ pub struct Damage {
     pub file: PathBuf,
     /// The line, from 1.
     pub line: usize,
-    /// The first byte of the file that cannot be trusted.
+    /// The byte of the file where reading stopped, or where the line begins.
     pub byte: usize,
     /// What is wrong.
     #[source]

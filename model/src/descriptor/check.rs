@@ -41,12 +41,8 @@ pub(super) struct VariantSpans {
     pub(super) workloads: Vec<At<WorkloadId>>,
 }
 
-/// Checks everything but placeholders.
-pub(super) fn rules(doc: &Document<'_>, entrant: &Entrant, spans: &Spans, folder: &str) {
-    if entrant.id().as_str() != folder {
-        let message = format!("id `{}` is not the name of the folder, `{folder}`", entrant.id());
-        doc.report("id_not_folder", spans.id.clone(), message, None);
-    }
+/// Checks what needs no other part of the descriptor, even where parts are missing.
+pub(super) fn figures(doc: &Document<'_>, spans: &Spans) {
     for link in spans.links.iter().filter(|link| !link.starts_with("https://")) {
         doc.report("bad_link", link.span.clone(), format!("`{}` is not an https:// link", link.value), None);
     }
@@ -55,6 +51,22 @@ pub(super) fn rules(doc: &Document<'_>, entrant: &Entrant, spans: &Spans, folder
     }
     for cpus in spans.cpus.iter().filter(|cpus| !(cpus.value > 0.0 && cpus.value.is_finite())) {
         doc.report("bad_cpus", cpus.span.clone(), format!("{} is not a number of CPUs", cpus.value), None);
+    }
+    for evidence in &spans.evidence {
+        let known = || Metric::ALL.iter().map(|metric| metric.as_str()).chain(FACTS);
+        if !known().any(|name| name == evidence.value) {
+            let hint = closest(evidence, known()).map(|near| format!("did you mean `{near}`?"));
+            let message = format!("evidence `{}` is neither a metric nor a fact", evidence.value);
+            doc.report("unknown_evidence", evidence.span.clone(), message, hint);
+        }
+    }
+}
+
+/// Checks how the parts of a descriptor fit, but for placeholders.
+pub(super) fn rules(doc: &Document<'_>, entrant: &Entrant, spans: &Spans, folder: &str) {
+    if entrant.id().as_str() != folder {
+        let message = format!("id `{}` is not the name of the folder, `{folder}`", entrant.id());
+        doc.report("id_not_folder", spans.id.clone(), message, None);
     }
     if entrant.maintainer.reviewed_upstream && entrant.maintainer.reviews.is_empty() {
         let message = "`reviewed_upstream` is true, but there is no review".to_owned();
@@ -69,14 +81,6 @@ pub(super) fn rules(doc: &Document<'_>, entrant: &Entrant, spans: &Spans, folder
     containers(doc, entrant, spans);
     variants(doc, entrant, spans);
     knobs(doc, entrant, spans);
-    for evidence in &spans.evidence {
-        let known = || Metric::ALL.iter().map(|metric| metric.as_str()).chain(FACTS);
-        if !known().any(|name| name == evidence.value) {
-            let hint = closest(evidence, known()).map(|near| format!("did you mean `{near}`?"));
-            let message = format!("evidence `{}` is neither a metric nor a fact", evidence.value);
-            doc.report("unknown_evidence", evidence.span.clone(), message, hint);
-        }
-    }
 }
 
 /// Exactly one data plane, which is the whole envelope; a control plane is a deviation.

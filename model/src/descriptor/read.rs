@@ -25,6 +25,7 @@ pub(super) fn entrant(file: &str, text: &str, folder: &str, files: &Files<'_>) -
     }
     let mut spans = Spans::default();
     let entrant = sections(Table::root(&doc, &parsed), &mut spans);
+    check::figures(&doc, &spans);
     if let Some(entrant) = &entrant {
         check::rules(&doc, entrant, &spans, folder);
         check::placeholders(&doc, entrant, &spans, files);

@@ -1,0 +1,1 @@
+INSERT INTO {{table}} SELECT a FROM {{topic}};

@@ -1,0 +1,1 @@
+INSERT INTO {{table}} SELECT b FROM {{topic}};

@@ -1,0 +1,282 @@
+//! The archive grows, proves what it holds, and has no other write.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use weir_model::archive::{Archive, ArchiveError, DamageKind};
+use weir_model::digest::Digest;
+use weir_model::record::{Record, RecordError};
+use weir_model::status::Status;
+
+use support::{measurement, measurements, retraction, run, verdict};
+
+fn archive() -> (tempfile::TempDir, Archive) {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = Archive::open(folder.path().join("results")).unwrap();
+    (folder, archive)
+}
+
+fn of(number: u64) -> Record {
+    Record::Measurement(Box::new(measurement(number)))
+}
+
+/// Three runs of one entrant in one file.
+fn three() -> (tempfile::TempDir, Archive, PathBuf) {
+    let (folder, archive) = archive();
+    let mut file = PathBuf::new();
+    for number in 1..=3 {
+        file = archive.append(&of(number)).unwrap().file;
+    }
+    (folder, archive, file)
+}
+
+#[test]
+fn what_was_appended_is_read_back_in_order() {
+    let (_folder, archive, file) = three();
+    archive.append(&Record::Retraction(retraction(2))).unwrap();
+    let placed = archive.append(&Record::Verdict(verdict())).unwrap();
+    assert!(placed.file.ends_with("_sittings/2026-12.jsonl"), "{}", placed.file.display());
+    assert!(file.ends_with("rill/2026-12.jsonl"));
+
+    let contents = archive.read().unwrap();
+    assert!(contents.report.is_whole(), "{:?}", contents.report.damage);
+    let kinds: Vec<_> = contents.records.iter().map(|found| (found.line, found.record.kind())).collect();
+    let expected = [(1, "verdict"), (1, "measurement"), (2, "measurement"), (3, "measurement"), (4, "retraction")];
+    assert_eq!(kinds, expected);
+    assert_eq!(contents.report.files[0].head, placed.head);
+}
+
+#[test]
+fn each_line_carries_the_digest_of_the_line_before() {
+    let (_folder, _, file) = three();
+    let text = fs::read_to_string(file).unwrap();
+    let mut before = Digest::of("");
+    for line in text.lines() {
+        let (_, prev) = Record::from_line(line.as_bytes()).unwrap();
+        assert_eq!(prev, before);
+        before = Digest::of(line);
+    }
+}
+
+#[test]
+fn a_changed_byte_is_found_by_file_line_and_byte() {
+    let (_folder, archive, file) = three();
+    let whole = fs::read(&file).unwrap();
+    let second = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let third = second + whole[second..].iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    for at in (0..third).step_by(7) {
+        let mut changed = whole.clone();
+        changed[at] = if changed[at] == b'0' { b'1' } else { b'0' };
+        fs::write(&file, &changed).unwrap();
+        let report = archive.verify().unwrap();
+        let first = report.damage.iter().min_by_key(|damage| damage.line).expect("the change is found");
+        let chain_by_second = matches!(first.what, DamageKind::Chain { by: 2, .. });
+        let line = if at < second || chain_by_second { 1 } else { 2 };
+        let start = if line == 1 { 0 } else { second };
+        assert_eq!(first.line, line, "byte {at}: {first}");
+        let stopped_within = matches!(first.what, DamageKind::NotARecord(RecordError::Json(_)));
+        assert!(first.byte == start || (stopped_within && first.byte >= at), "byte {at}: {first}");
+        assert!(first.file.ends_with("rill/2026-12.jsonl"));
+    }
+    fs::write(&file, &whole).unwrap();
+    assert!(archive.verify().unwrap().is_whole());
+}
+
+#[test]
+fn a_line_taken_out_is_found_and_the_last_one_by_the_head() {
+    let (_folder, archive, file) = three();
+    let head = archive.verify().unwrap().files[0].head;
+    let text = fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+
+    fs::write(&file, format!("{}\n{}\n", lines[0], lines[2])).unwrap();
+    let report = archive.verify().unwrap();
+    assert!(matches!(report.damage[0].what, DamageKind::Chain { by: 2, .. }), "{}", report.damage[0]);
+
+    fs::write(&file, format!("{}\n{}\n", lines[1], lines[2])).unwrap();
+    let report = archive.verify().unwrap();
+    assert!(matches!(report.damage[0].what, DamageKind::Beginning { .. }), "{}", report.damage[0]);
+
+    fs::write(&file, format!("{}\n{}\n", lines[0], lines[1])).unwrap();
+    let report = archive.verify().unwrap();
+    assert!(report.is_whole());
+    assert_ne!(report.files[0].head, head);
+}
+
+#[test]
+fn an_unfinished_line_is_sealed_by_the_next_append() {
+    let (_folder, archive, file) = three();
+    let whole = fs::read(&file).unwrap();
+    for keep in [1, 30, 200] {
+        let start = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+        fs::write(&file, &whole[..start + keep]).unwrap();
+        let report = archive.verify().unwrap();
+        assert!(report.is_whole(), "{:?}", report.damage);
+        assert_eq!((report.torn[0].line, report.torn[0].byte, report.torn[0].sealed), (3, start, false));
+
+        let placed = archive.append(&of(4)).unwrap();
+        assert_eq!(placed.line, 5);
+        let contents = archive.read().unwrap();
+        assert!(contents.report.is_whole(), "{:?}", contents.report.damage);
+        assert!(contents.report.torn[0].sealed);
+        let kinds: Vec<_> = contents.records.iter().map(|found| (found.line, found.record.kind())).collect();
+        assert_eq!(kinds, [(1, "measurement"), (2, "measurement"), (4, "seal"), (5, "measurement")]);
+        assert_eq!(&fs::read(&file).unwrap()[..start + keep], &whole[..start + keep], "what was there stays");
+    }
+}
+
+#[test]
+fn a_line_whole_but_for_its_end_is_no_record_either() {
+    let (_folder, archive, file) = three();
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() - 1]).unwrap();
+    archive.append(&of(3)).unwrap();
+    let contents = archive.read().unwrap();
+    assert!(contents.report.is_whole(), "{:?}", contents.report.damage);
+    let runs = contents.records.iter().filter(|found| found.record.kind() == "measurement").count();
+    assert_eq!(runs, 3);
+}
+
+#[test]
+fn a_run_is_measured_once() {
+    let (_folder, archive, file) = three();
+    let error = archive.append(&of(2)).unwrap_err();
+    assert!(matches!(error, ArchiveError::DuplicateRun { line: 2, .. }), "{error}");
+
+    let folder = file.parent().unwrap().with_file_name("other");
+    fs::create_dir(&folder).unwrap();
+    fs::copy(&file, folder.join("2026-12.jsonl")).unwrap();
+    let report = archive.verify().unwrap();
+    let kinds = |wanted: fn(&DamageKind) -> bool| report.damage.iter().filter(|it| wanted(&it.what)).count();
+    assert_eq!(kinds(|what| matches!(what, DamageKind::DuplicateRun { .. })), 3);
+    assert_eq!(kinds(|what| matches!(what, DamageKind::Misplaced(_))), 3);
+}
+
+#[test]
+fn only_a_run_that_is_there_can_be_retracted() {
+    let (_folder, archive, _) = three();
+    let error = archive.append(&Record::Retraction(retraction(9))).unwrap_err();
+    assert!(matches!(error, ArchiveError::NoSuchRun { run_id, .. } if run_id == run(9)), "{error}");
+}
+
+#[test]
+fn a_record_that_contradicts_itself_is_not_written() {
+    let (_folder, archive, file) = three();
+    let before = fs::read(&file).unwrap();
+    let mut failed = measurement(4);
+    failed.status = Status::Failed;
+    failed.note = "it lost a row".into();
+    let mut silent = measurement(5);
+    silent.gates = None;
+    let mut lossy = measurement(6);
+    lossy.gates.as_mut().unwrap().rows.got -= 1;
+    for record in [failed, silent, lossy] {
+        let error = archive.append(&Record::Measurement(Box::new(record))).unwrap_err();
+        assert!(matches!(error, ArchiveError::Record(RecordError::Contradiction { .. })), "{error}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), before);
+}
+
+#[test]
+fn a_series_is_kept_once() {
+    let (_folder, archive) = archive();
+    let env = measurement(1).env.id;
+    let path = archive.keep_series(&env, run(1), b"samples").unwrap();
+    assert_eq!(fs::read(archive.root().join(path)).unwrap(), b"samples");
+    assert!(archive.keep_series(&env, run(1), b"others").is_err());
+}
+
+#[test]
+fn writers_at_the_same_time_keep_the_chain() {
+    let (_folder, archive) = archive();
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let archive = &archive;
+            scope.spawn(move || {
+                for number in 0..10 {
+                    archive.append(&of(writer * 100 + number)).unwrap();
+                }
+            });
+        }
+    });
+    let contents = archive.read().unwrap();
+    assert!(contents.report.is_whole(), "{:?}", contents.report.damage);
+    assert_eq!(contents.records.len(), 40);
+}
+
+#[test]
+fn the_archive_has_no_write_but_append_and_create_new() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/archive");
+    let mut code = String::new();
+    for entry in fs::read_dir(source).unwrap() {
+        code += &fs::read_to_string(entry.unwrap().path()).unwrap();
+    }
+    for capability in [
+        "File::create",
+        "truncate",
+        "set_len",
+        "rename",
+        "remove_",
+        "fs::write",
+        "fs::copy",
+        "seek",
+        "hard_link",
+        "mmap",
+    ] {
+        assert!(!code.contains(capability), "the archive can `{capability}`");
+    }
+    let opens: Vec<&str> =
+        code.split("OpenOptions::new()").skip(1).map(|rest| rest.split(".open(").next().unwrap()).collect();
+    assert_eq!(opens.len(), 2, "every opening is looked at here");
+    for open in opens {
+        assert!(open.contains(".append(true)") || open.contains(".create_new(true)"), "{open}");
+    }
+}
+
+#[test]
+fn a_line_with_an_unknown_key_or_a_newer_schema_is_refused() {
+    let line = of(1).to_line(&Digest::of("")).unwrap();
+    let read = |line: String| Record::from_line(line.as_bytes()).unwrap_err().to_string();
+    let newer = read(line.replace("\"schema\":1", "\"schema\":2"));
+    assert_eq!(newer, "schema 2 is newer than 1, the newest this version reads");
+    let unknown = read(line.replace("\"rep\":1", "\"rep\":1,\"repp\":1"));
+    assert!(unknown.contains("unknown field `repp`"), "{unknown}");
+    let latency = read(line.replace("\"mode\":\"drain\"", "\"mode\":\"drain\",\"latency\":null"));
+    assert!(latency.contains("unknown field `latency`"), "a drain carries no latency: {latency}");
+    let kind = read(line.replace("\"kind\":\"measurement\"", "\"kind\":\"opinion\""));
+    assert_eq!(kind, "`opinion` is not a kind of record");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_record_survives_its_line(measurement in measurements(1..1000)) {
+        let record = Record::Measurement(Box::new(measurement));
+        let prev = Digest::of("before");
+        let line = record.to_line(&prev).unwrap();
+        prop_assert!(!line.contains('\n'));
+        prop_assert_eq!(Record::from_line(line.as_bytes()).unwrap(), (record, prev));
+    }
+
+    #[test]
+    fn an_archive_gives_back_what_it_took(many in prop::collection::vec(measurements(0..u64::from(u32::MAX)), 1..6)) {
+        let (_folder, archive) = archive();
+        let mut kept = Vec::new();
+        for measurement in many {
+            let record = Record::Measurement(Box::new(measurement));
+            if archive.append(&record).is_ok() {
+                kept.push(record);
+            }
+        }
+        let contents = archive.read().unwrap();
+        prop_assert!(contents.report.is_whole(), "{:?}", contents.report.damage);
+        let found: Vec<_> = contents.records.into_iter().map(|found| found.record).collect();
+        prop_assert_eq!(found, kept);
+    }
+}
