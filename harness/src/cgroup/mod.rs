@@ -10,6 +10,9 @@ mod hierarchy;
 mod members;
 mod usage;
 
+#[cfg(test)]
+mod fixture;
+
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! The command line: one file per verb, each its arguments and a call into the library.
 
 pub mod clickhouse;
+pub mod sampler;
 pub mod setup;
 pub mod supervise;
 
@@ -20,6 +21,9 @@ pub struct Bench {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Setup(setup::Args),
+    /// Sample what services use (started by the harness itself).
+    #[command(hide = true)]
+    Sampler(sampler::Args),
     /// Watch over one service (started by the harness itself).
     #[command(hide = true)]
     Supervise(supervise::Args),
@@ -33,6 +37,7 @@ impl Bench {
     pub fn run(self) -> ExitCode {
         let outcome: Result<(), Box<dyn Coded>> = match self.verb {
             Verb::Setup(args) => setup::run(&args),
+            Verb::Sampler(args) => sampler::run(&args),
             Verb::Supervise(args) => supervise::run(&args),
             Verb::Clickhouse(args) => clickhouse::run(*args).map_err(|error| Box::new(error) as Box<dyn Coded>),
         };

@@ -1,3 +1,5 @@
 //! What is measured while an arm runs, all of it from outside the arm.
 
 pub mod drain;
+pub mod sampler;
+pub mod series;

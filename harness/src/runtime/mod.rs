@@ -5,6 +5,7 @@
 
 pub mod fake;
 pub mod interrupt;
+pub(crate) mod lines;
 pub mod lock;
 pub mod process;
 pub mod proctree;

@@ -76,13 +76,16 @@ pub fn marked(wanted: impl Fn(&str) -> bool) -> Vec<u32> {
         .collect()
 }
 
-/// Anonymous resident memory of `pid` in bytes.
+/// Anonymous and all resident memory of `pid` in bytes.
 #[must_use]
-pub fn anon(pid: u32) -> Option<u64> {
+pub fn memory(pid: u32) -> Option<(u64, u64)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
+    let bytes = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib * 1024)
+    };
+    Some((bytes("RssAnon:")?, bytes("VmRSS:")?))
 }
 
 /// Names this process for good, as `<pid>-<start>`: no later process has the same.

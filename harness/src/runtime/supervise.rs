@@ -7,9 +7,9 @@
 //! signal), and the harness, which sees stdout close, kills the rest.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -25,6 +25,7 @@ use nix::unistd::{Pid, getppid, setsid};
 use serde::{Deserialize, Serialize};
 use weir_model::error::Coded;
 
+use super::lines::Lines;
 use super::{Exit, proctree};
 use crate::cgroup::Cgroup;
 
@@ -108,9 +109,8 @@ pub fn supervise() -> Result<(), SuperviseError> {
     mask.thread_block().map_err(system("block SIGCHLD"))?;
     let children = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .map_err(system("watch its children"))?;
-    let stdin = std::io::stdin().as_fd().try_clone_to_owned();
-    let mut lifeline = Lifeline::new(stdin.map_err(system("keep its stdin"))?);
-    let Some(line) = lifeline.line() else {
+    let mut lifeline = Lines::of_stdin().map_err(system("keep its stdin"))?;
+    let Some(line) = lifeline.wait() else {
         return Ok(());
     };
     let spec: Spec = serde_json::from_slice(&line)?;
@@ -126,49 +126,6 @@ pub fn supervise() -> Result<(), SuperviseError> {
     }
 }
 
-/// The harness's end of the supervisor's stdin.
-struct Lifeline {
-    pipe: File,
-    pending: Vec<u8>,
-    open: bool,
-}
-
-impl Lifeline {
-    fn new(pipe: OwnedFd) -> Self {
-        Self { pipe: pipe.into(), pending: Vec::new(), open: true }
-    }
-
-    /// Reads what is there; blocks if nothing is. End of file and errors close it.
-    fn fill(&mut self) {
-        let mut chunk = [0_u8; 4096];
-        match self.pipe.read(&mut chunk) {
-            Ok(0) => self.open = false,
-            Ok(got) => self.pending.extend_from_slice(&chunk[..got]),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => self.open = false,
-        }
-    }
-
-    /// The next line that has been read already.
-    fn pending_line(&mut self) -> Option<Vec<u8>> {
-        let end = self.pending.iter().position(|byte| *byte == b'\n')?;
-        Some(self.pending.drain(..=end).collect())
-    }
-
-    /// The next line, blocking; `None` at end of file.
-    fn line(&mut self) -> Option<Vec<u8>> {
-        loop {
-            if let Some(line) = self.pending_line() {
-                return Some(line);
-            }
-            if !self.open {
-                return None;
-            }
-            self.fill();
-        }
-    }
-}
-
 struct Supervisor {
     main: Pid,
     spec: Spec,
@@ -180,12 +137,10 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    fn watch(mut self, lifeline: &mut Lifeline, children: &SignalFd) -> Result<(), SuperviseError> {
-        while lifeline.open {
-            let mut fds = [
-                PollFd::new(lifeline.pipe.as_fd(), PollFlags::POLLIN),
-                PollFd::new(children.as_fd(), PollFlags::POLLIN),
-            ];
+    fn watch(mut self, lifeline: &mut Lines, children: &SignalFd) -> Result<(), SuperviseError> {
+        while lifeline.open() {
+            let mut fds =
+                [PollFd::new(lifeline.fd(), PollFlags::POLLIN), PollFd::new(children.as_fd(), PollFlags::POLLIN)];
             match poll(&mut fds, self.timeout()) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(system("wait")(errno)),
@@ -195,7 +150,7 @@ impl Supervisor {
             self.reap();
             if spoken {
                 lifeline.fill();
-                while let Some(line) = lifeline.pending_line() {
+                while let Some(line) = lifeline.next() {
                     if line == STOP {
                         self.stop();
                     }
