@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::{bytes, figure, percent};
+use crate::units::{bytes, compact, count as number, percent, plain};
 
 /// Something about a run that bears on its numbers. The terminal, the record and the page share this list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -124,16 +124,16 @@ impl Flag {
             }
             Self::EstimatesDisagree { rows_per_s, offsets_per_s } => format!(
                 "row counts say {} rows/s and consumed offsets say {} rows/s",
-                figure(*rows_per_s),
-                figure(*offsets_per_s)
+                compact(*rows_per_s),
+                compact(*offsets_per_s)
             ),
-            Self::Duplicates { count } => format!("{} rows landed more than once", figure(*count as f64)),
+            Self::Duplicates { count } => format!("{} rows landed more than once", number(*count)),
             Self::HostNoisy { steal_share, other_share } => format!(
                 "the host was shared: {} of CPU time stolen, {} used by other processes",
                 percent(*steal_share),
                 percent(*other_share)
             ),
-            Self::ShortWindow { seconds } => format!("the window is only {} s long", figure(*seconds)),
+            Self::ShortWindow { seconds } => format!("the window is only {} s long", plain(*seconds)),
             Self::NoPlateau => "no steady part was found in the drain".to_owned(),
             Self::SamplesMissed { share } => format!("{} of the samples are missing", percent(*share)),
             Self::GovernorNotPerformance { governor } => format!("the CPU governor is `{governor}`"),

@@ -19,6 +19,7 @@ pub mod metric;
 pub mod record;
 pub mod stats;
 pub mod status;
+pub mod summary;
 pub mod units;
 
 pub use words::UnknownWord;

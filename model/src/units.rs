@@ -32,10 +32,10 @@ pub fn bytes(count: u64) -> String {
         value /= 1024.0;
         unit = larger;
     }
-    format!("{} {unit}", figure(value))
+    format!("{} {unit}", plain(value))
 }
 
-/// A figure with three significant digits and, from a thousand on, whole with groups of three.
+/// A measured figure: three significant digits, whole and in groups of three from a thousand on.
 #[must_use]
 pub fn figure(value: f64) -> String {
     if !value.is_finite() {
@@ -50,23 +50,48 @@ pub fn figure(value: f64) -> String {
         _ => 4,
     };
     let text = format!("{magnitude:.decimals$}");
-    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), ""), |(whole, fraction)| (whole, fraction));
-    let mut grouped = String::new();
-    for (at, digit) in whole.chars().enumerate() {
-        if at > 0 && (whole.len() - at).is_multiple_of(3) {
-            grouped.push('\u{202f}');
-        }
-        grouped.push(digit);
-    }
-    let fraction = fraction.trim_end_matches('0');
+    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(w, f)| (w, Some(f)));
     let sign = if value < 0.0 { "−" } else { "" };
-    if fraction.is_empty() { format!("{sign}{grouped}") } else { format!("{sign}{grouped}.{fraction}") }
+    let whole = grouped(whole);
+    fraction.map_or_else(|| format!("{sign}{whole}"), |fraction| format!("{sign}{whole}.{fraction}"))
+}
+
+/// A figure someone set rather than measured: as [`figure`], without zeros at its end.
+#[must_use]
+pub fn plain(value: f64) -> String {
+    let text = figure(value);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// A measured figure in thousands, millions or billions from a thousand on, such as `1.96 M`.
+#[must_use]
+pub fn compact(value: f64) -> String {
+    let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let step = steps.into_iter().find(|(step, _)| value.abs() >= step * 0.9995);
+    step.map_or_else(|| figure(value), |(step, letter)| format!("{}\u{202f}{letter}", figure(value / step)))
+}
+
+/// A whole number in groups of three.
+#[must_use]
+pub fn count(value: u64) -> String {
+    grouped(&value.to_string())
+}
+
+fn grouped(digits: &str) -> String {
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// A share as a percentage.
 #[must_use]
 pub fn percent(share: f64) -> String {
-    format!("{} %", figure(share * 100.0))
+    format!("{} %", plain(share * 100.0))
 }
 
 /// `value` with nine significant digits: what a measurement can carry and a decimal text gives back exactly.
@@ -101,14 +126,17 @@ mod tests {
             (123.4, "123"),
             (12.34, "12.3"),
             (1.239, "1.24"),
-            (0.2104, "0.21"),
+            (0.2104, "0.210"),
             (0.0, "0"),
             (0.00214, "0.0021"),
-            (-2.5, "−2.5"),
+            (-2.5, "−2.50"),
             (999.96, "1\u{202f}000"),
         ];
         for (value, text) in cases {
             assert_eq!(figure(value), text);
         }
+        assert_eq!((plain(4.0), plain(0.5), plain(100.0)), ("4".into(), "0.5".into(), "100".into()));
+        assert_eq!((compact(1_960_784.0), compact(999.0)), ("1.96\u{202f}M".into(), "999".into()));
+        assert_eq!((compact(999_600.0), count(71_999)), ("1.00\u{202f}M".into(), "71\u{202f}999".into()));
     }
 }

@@ -4,16 +4,20 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use weir_model::archive::{Archive, ArchiveError, DamageKind};
 use weir_model::digest::Digest;
-use weir_model::record::{Record, RecordError};
+use weir_model::flag::Flag;
+use weir_model::id::Mode;
+use weir_model::metric::{Latency, LatencyOf, Metric, Metrics};
+use weir_model::record::{Knob, Measurement, Reading, Record, RecordError, Verdict};
 use weir_model::status::Status;
 
-use support::{measurement, measurements, retraction, run, verdict};
+use support::{measurement, retraction, run};
 
 fn archive() -> (tempfile::TempDir, Archive) {
     let folder = tempfile::tempdir().unwrap();
@@ -250,6 +254,85 @@ fn a_line_with_an_unknown_key_or_a_newer_schema_is_refused() {
     assert!(latency.contains("unknown field `latency`"), "a drain carries no latency: {latency}");
     let kind = read(line.replace("\"kind\":\"measurement\"", "\"kind\":\"opinion\""));
     assert_eq!(kind, "`opinion` is not a kind of record");
+}
+
+fn verdict() -> Verdict {
+    let of = measurement(1);
+    Verdict {
+        sitting: of.sitting,
+        env: of.env.id,
+        aa_spread: BTreeMap::from([(Metric::CpuUsPerRow, 0.013)]),
+        smallest_visible: BTreeMap::new(),
+        flags: vec![Flag::AaSpreadExceeded { spread: 0.5, declared: 0.05 }],
+        ts: "2026-12-01T11:00:00Z".parse().unwrap(),
+    }
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), ".{0,12}", Just("\"\\\u{0}\n\r\u{2028}é€𝄞</script>".to_owned())]
+}
+
+fn flags() -> impl Strategy<Value = Vec<Flag>> {
+    let flag = prop_oneof![
+        Just(Flag::SmtOn),
+        (0.0..1.0_f64).prop_map(|share| Flag::CpuThrottled { share: weir_model::units::nine_digits(share) }),
+        any::<u64>().prop_map(|count| Flag::Duplicates { count }),
+        text().prop_map(|reason| Flag::EnvelopeUnenforced { reason }),
+    ];
+    prop::collection::vec(flag, 0..4)
+}
+
+fn metrics() -> impl Strategy<Value = Metrics> {
+    let value = prop_oneof![-1e12..1e12_f64, 0.0..1e-6_f64, Just(0.0), Just(f64::INFINITY)];
+    prop::collection::vec((prop::sample::select(Metric::ALL), value), 1..8)
+        .prop_map(|values| values.into_iter().chain([(Metric::PeakMb, 1.5)]).collect())
+}
+
+fn reading() -> impl Strategy<Value = Reading> {
+    let sustained = |metrics| Reading::Sustained {
+        offered_rows_per_s: 1e6,
+        metrics,
+        latency: Some(Latency {
+            of: LatencyOf::Pipeline,
+            p50_ms: 1.0,
+            p90_ms: 2.0,
+            p99_ms: 3.5,
+            p999_ms: 4.0,
+            max_ms: 5.25,
+            hist: "HISTF".into(),
+        }),
+    };
+    (metrics(), prop::sample::select(Mode::ALL)).prop_map(move |(metrics, mode)| match mode {
+        Mode::Drain => Reading::Drain { metrics },
+        Mode::Sustained => sustained(metrics),
+    })
+}
+
+fn knobs() -> impl Strategy<Value = BTreeMap<String, Knob>> {
+    let knob = prop_oneof![
+        any::<bool>().prop_map(Knob::Bool),
+        any::<i64>().prop_map(Knob::Int),
+        (1..1000_i32).prop_map(|value| Knob::Float(f64::from(value) + 0.5)),
+        text().prop_map(Knob::Text),
+    ];
+    prop::collection::btree_map("[a-z_]{1,6}", knob, 0..4)
+}
+
+/// Measured and failed runs with ids from `numbers`.
+fn measurements(numbers: std::ops::Range<u64>) -> impl Strategy<Value = Measurement> {
+    (numbers, reading(), knobs(), flags(), text(), any::<bool>(), any::<u64>()).prop_map(
+        |(number, reading, knobs, flags, binding, failed, seed)| {
+            let mut it = Measurement { reading, knobs, flags, binding, ..measurement(number) };
+            it.protocol.seed = seed;
+            if failed {
+                it.status = Status::Failed;
+                it.reading = Reading::Drain { metrics: Metrics::new() };
+                (it.windows, it.gates) = (None, None);
+                it.note = "it lost a row".into();
+            }
+            it
+        },
+    )
 }
 
 proptest! {
