@@ -6,7 +6,8 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
 use super::exception::{Exception, codes};
 use super::ffi::{Api, ConnectionSlot, InsertHandle, LoadError, ResultHandle};
@@ -143,11 +144,12 @@ impl Engine {
         self.formats.get(&name.to_ascii_lowercase())
     }
 
-    /// Closes the engine: tables are flushed, background threads end. False when connections are still open.
+    /// Closes the engine with its last connection: background threads end and everything committed is on disk. False,
+    /// and nothing is closed, when a request still has a connection open.
     pub(super) fn stop(&self) -> bool {
-        drop(self.anchor.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
-        // SAFETY: every connection of a finished request is closed; the call refuses when one is not.
-        unsafe { (self.api.shutdown)() == 0 }
+        let anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(anchor);
+        self.api.open.load(Ordering::Acquire) == 0
     }
 }
 
@@ -182,7 +184,11 @@ impl Connection {
         let count = i32::try_from(argv.len()).ok()?;
         // SAFETY: `argv` holds `count` NUL-terminated strings that outlive the call; the engine copies them.
         let slot = unsafe { (api.connect)(count, argv.as_mut_ptr()) };
-        (!slot.is_null()).then_some(Self { api, slot })
+        if slot.is_null() {
+            return None;
+        }
+        api.open.fetch_add(1, Ordering::AcqRel);
+        Some(Self { api, slot })
     }
 
     fn raw(&self) -> *mut std::ffi::c_void {
@@ -246,6 +252,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // SAFETY: closed once; streams borrow the connection, so none is open.
         unsafe { (self.api.close)(self.slot) };
+        self.api.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

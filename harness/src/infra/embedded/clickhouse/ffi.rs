@@ -4,6 +4,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
 
 use libloading::Library;
 
@@ -40,9 +41,10 @@ pub struct LoadError {
 
 /// The functions used, valid for the life of the process: the library is never unloaded.
 pub(super) struct Api {
+    /// Connections open now.
+    pub(super) open: AtomicUsize,
     pub(super) connect: unsafe extern "C" fn(c_int, *mut *mut c_char) -> ConnectionSlot,
     pub(super) close: unsafe extern "C" fn(ConnectionSlot),
-    pub(super) shutdown: unsafe extern "C" fn() -> c_int,
     pub(super) set_signal_handlers: unsafe extern "C" fn(c_int),
     pub(super) version: unsafe extern "C" fn() -> *const c_char,
     pub(super) query: Query,
@@ -85,9 +87,9 @@ impl Api {
         // SAFETY: the library's initialisers have no precondition on this process.
         let library: &'static Library = Box::leak(Box::new(unsafe { Library::new(path) }?));
         let api = Api {
+            open: AtomicUsize::new(0),
             connect: symbol!(library, "chdb_connect"),
             close: symbol!(library, "chdb_close_conn"),
-            shutdown: symbol!(library, "chdb_shutdown"),
             set_signal_handlers: symbol!(library, "chdb_set_signal_handlers_enabled"),
             version: symbol!(library, "chdb_version"),
             query: symbol!(library, "chdb_query_with_params_n"),
