@@ -91,14 +91,15 @@ struct Incoming {
 /// Serves one request; blocks.
 fn serve(server: &Server, incoming: &Incoming, body: Body, runtime: Handle, head: oneshot::Sender<Response<Body>>) {
     let mut body = Some(body);
+    let new_id = || uuid::Uuid::now_v7().to_string();
     match read(server, incoming, &mut body, &runtime) {
         Ok(request) => {
-            let query_id = request.query_id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+            let query_id = request.query_id.clone().unwrap_or_else(new_id);
             let reply = Reply::new(head, server.identity.clone(), query_id);
             let body = body.unwrap_or_else(Body::empty);
             query::run(&server.shared, &request, RawBody::new(body, runtime), reply);
         }
-        Err(exception) => Reply::new(head, server.identity.clone(), String::new()).fail(&exception),
+        Err(exception) => Reply::new(head, server.identity.clone(), new_id()).fail(&exception),
     }
 }
 

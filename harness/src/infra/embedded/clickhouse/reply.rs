@@ -4,11 +4,12 @@
 //! status, one after it is written into the stream as ClickHouse does and the connection is cut.
 
 use std::io::{self, Read, Seek, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, HeaderValue, Response, StatusCode};
 use tokio::sync::{mpsc, oneshot};
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::encoding::{Encoder, Encoding};
@@ -20,6 +21,17 @@ use super::framing;
 const IN_FLIGHT: usize = 4;
 /// With `wait_end_of_query`, output beyond this is kept in a temporary file.
 const IN_MEMORY: usize = 16 << 20;
+
+/// How long a cut answer stays open behind its last bytes.
+const FLUSH: Duration = Duration::from_millis(300);
+
+/// Holds an error back, so that the bytes before it have been sent when it cuts the connection.
+async fn after_flush(piece: io::Result<Bytes>) -> io::Result<Bytes> {
+    if piece.is_err() {
+        tokio::time::sleep(FLUSH).await;
+    }
+    piece
+}
 
 /// What every response of a server says.
 #[derive(Debug, Clone)]
@@ -152,7 +164,8 @@ impl Reply {
         let held = self.take_held().map_err(|_| Gone)?;
         let (sender, receiver) = mpsc::channel(IN_FLIGHT);
         self.state = State::Open(sender);
-        let response = self.response(StatusCode::OK, Body::from_stream(ReceiverStream::new(receiver)));
+        let response =
+            self.response(StatusCode::OK, Body::from_stream(ReceiverStream::new(receiver).then(after_flush)));
         self.head.take().ok_or(Gone)?.send(response).map_err(|_| Gone)?;
         Ok(Some(held).filter(|held| !held.is_empty()))
     }
