@@ -1,0 +1,261 @@
+//! A growing dictionary of strings: bytes in, code out.
+//!
+//! A short string is two masked words. They index a direct-mapped cache whose entries hold the whole
+//! string, so a hit compares words and touches nothing else. A miss, and every longer string, goes to
+//! an open-addressed table over the stored bytes.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, StringArray};
+use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+
+use super::cursor::Fault;
+
+const CACHE_SLOTS: usize = 256;
+const WORDS: usize = 16;
+const EMPTY: u32 = u32::MAX;
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Masks that keep the first `n` of sixteen bytes.
+const MASKS: [(u64, u64); WORDS + 1] = masks();
+
+const fn masks() -> [(u64, u64); WORDS + 1] {
+    let mut table = [(0, 0); WORDS + 1];
+    let mut n = 1;
+    while n <= WORDS {
+        table[n] = if n < 8 {
+            ((1 << (8 * n)) - 1, 0)
+        } else if n == 8 {
+            (u64::MAX, 0)
+        } else if n < 16 {
+            (u64::MAX, (1 << (8 * (n - 8))) - 1)
+        } else {
+            (u64::MAX, u64::MAX)
+        };
+        n += 1;
+    }
+    table
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    low: u64,
+    high: u64,
+    length: u32,
+    code: i32,
+}
+
+const VACANT: Slot = Slot { low: 0, high: 0, length: EMPTY, code: 0 };
+
+/// Distinct strings in the order in which they were first seen; a string's code is its position.
+#[derive(Debug)]
+pub(crate) struct Dictionary {
+    bytes: Vec<u8>,
+    offsets: Vec<i32>,
+    hashes: Vec<u32>,
+    table: Vec<u32>,
+    cache: Box<[Slot; CACHE_SLOTS]>,
+    seed: u64,
+    snapshot: Option<ArrayRef>,
+}
+
+impl Default for Dictionary {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            offsets: vec![0],
+            hashes: Vec::new(),
+            table: vec![EMPTY; 64],
+            cache: Box::new([VACANT; CACHE_SLOTS]),
+            seed: RandomState::new().hash_one(0u8),
+            snapshot: None,
+        }
+    }
+}
+
+impl Dictionary {
+    /// Number of distinct strings.
+    pub(crate) fn len(&self) -> usize {
+        self.hashes.len()
+    }
+
+    /// Forgets every string; codes given out before keep their meaning only in arrays built before.
+    pub(crate) fn clear(&mut self) {
+        let seed = self.seed;
+        *self = Self { seed, ..Self::default() };
+    }
+
+    /// The code of the first `length` bytes of `rest`. `rest` may run on behind the string.
+    ///
+    /// # Errors
+    /// [`Fault::Utf8`] when a string seen for the first time is not UTF-8.
+    #[inline(always)]
+    pub(crate) fn intern(&mut self, rest: &[u8], length: usize) -> Result<i32, Fault> {
+        if length > WORDS {
+            return self.intern_in_table(&rest[..length]);
+        }
+        let (low, high) = words(rest, length);
+        let mixed = (low ^ high.rotate_left(29) ^ length as u64).wrapping_mul(MIX);
+        let index = (mixed >> 56) as usize % CACHE_SLOTS;
+        let slot = &self.cache[index];
+        if slot.low == low && slot.high == high && slot.length == length as u32 {
+            return Ok(slot.code);
+        }
+        let code = self.intern_in_table(&rest[..length])?;
+        self.cache[index] = Slot { low, high, length: length as u32, code };
+        Ok(code)
+    }
+
+    #[inline(never)]
+    fn intern_in_table(&mut self, text: &[u8]) -> Result<i32, Fault> {
+        let hash = hash(text, self.seed);
+        let mask = self.table.len() - 1;
+        let mut index = hash as usize & mask;
+        loop {
+            let code = self.table[index];
+            if code == EMPTY {
+                return self.insert(text, hash, index);
+            }
+            if self.hashes[code as usize] == hash && self.text(code as usize) == text {
+                return Ok(code as i32);
+            }
+            index = (index + 1) & mask;
+        }
+    }
+
+    #[cold]
+    fn insert(&mut self, text: &[u8], hash: u32, index: usize) -> Result<i32, Fault> {
+        if std::str::from_utf8(text).is_err() {
+            return Err(Fault::Utf8);
+        }
+        let code = self.hashes.len() as u32;
+        self.bytes.extend_from_slice(text);
+        self.offsets.push(self.bytes.len() as i32);
+        self.hashes.push(hash);
+        self.table[index] = code;
+        self.snapshot = None;
+        if self.hashes.len() * 2 > self.table.len() {
+            self.grow();
+        }
+        Ok(code as i32)
+    }
+
+    fn grow(&mut self) {
+        let size = self.table.len() * 4;
+        let mask = size - 1;
+        self.table.clear();
+        self.table.resize(size, EMPTY);
+        for (code, &hash) in self.hashes.iter().enumerate() {
+            let mut index = hash as usize & mask;
+            while self.table[index] != EMPTY {
+                index = (index + 1) & mask;
+            }
+            self.table[index] = code as u32;
+        }
+    }
+
+    fn text(&self, code: usize) -> &[u8] {
+        &self.bytes[self.offsets[code] as usize..self.offsets[code + 1] as usize]
+    }
+
+    /// Bytes of all strings together.
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The strings as an Arrow array: the same `Arc` as before while no string was added.
+    pub(crate) fn values(&mut self) -> ArrayRef {
+        if let Some(array) = &self.snapshot {
+            return Arc::clone(array);
+        }
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets.clone()));
+        // SAFETY: every stored string was checked to be UTF-8 on its own, and the offsets are the
+        // boundaries between them.
+        let array: ArrayRef =
+            Arc::new(unsafe { StringArray::new_unchecked(offsets, Buffer::from_slice_ref(&self.bytes), None) });
+        self.snapshot = Some(Arc::clone(&array));
+        array
+    }
+}
+
+/// The string as sixteen bytes, zero behind its end.
+#[inline(always)]
+fn words(rest: &[u8], length: usize) -> (u64, u64) {
+    let bytes = match rest.first_chunk::<WORDS>() {
+        Some(bytes) => *bytes,
+        None => {
+            let mut padded = [0; WORDS];
+            padded[..length].copy_from_slice(&rest[..length]);
+            padded
+        }
+    };
+    let word = u128::from_le_bytes(bytes);
+    let (low, high) = MASKS[length];
+    (word as u64 & low, (word >> 64) as u64 & high)
+}
+
+fn hash(text: &[u8], seed: u64) -> u32 {
+    let mut state = seed ^ (text.len() as u64).wrapping_mul(MIX);
+    let mut chunks = text.chunks_exact(8);
+    for chunk in &mut chunks {
+        let mut word = [0; 8];
+        word.copy_from_slice(chunk);
+        state = (state ^ u64::from_le_bytes(word)).wrapping_mul(MIX);
+        state ^= state >> 29;
+    }
+    let mut word = [0; 8];
+    word[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
+    state = (state ^ u64::from_le_bytes(word)).wrapping_mul(MIX);
+    ((state ^ (state >> 31)).wrapping_mul(MIX) >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{Array, AsArray};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn equal_strings_share_a_code_and_values_give_them_back(
+            texts in proptest::collection::vec("[a-c\u{0}é]{0,20}", 0..300)
+        ) {
+            let mut dictionary = Dictionary::default();
+            let mut codes = Vec::new();
+            for text in &texts {
+                let mut behind = text.clone().into_bytes();
+                behind.extend_from_slice(b"what follows in the datum");
+                let long = dictionary.intern(&behind, text.len()).unwrap();
+                let short = dictionary.intern(text.as_bytes(), text.len()).unwrap();
+                prop_assert_eq!(long, short);
+                codes.push(long);
+            }
+            let values = dictionary.values();
+            let values = values.as_string::<i32>();
+            for (text, code) in texts.iter().zip(&codes) {
+                prop_assert_eq!(values.value(*code as usize), text);
+            }
+            let distinct: std::collections::HashSet<_> = texts.iter().collect();
+            prop_assert_eq!(values.len(), distinct.len());
+        }
+    }
+
+    #[test]
+    fn values_are_shared_until_a_string_is_added() {
+        let mut dictionary = Dictionary::default();
+        dictionary.intern(b"one", 3).unwrap();
+        let first = dictionary.values();
+        dictionary.intern(b"one", 3).unwrap();
+        assert!(Arc::ptr_eq(&first, &dictionary.values()));
+        dictionary.intern(b"two", 3).unwrap();
+        assert!(!Arc::ptr_eq(&first, &dictionary.values()));
+    }
+
+    #[test]
+    fn a_string_that_is_not_utf8_is_not_taken_in() {
+        let mut dictionary = Dictionary::default();
+        assert_eq!(dictionary.intern(&[0xff], 1), Err(Fault::Utf8));
+        assert_eq!(dictionary.len(), 0);
+    }
+}
