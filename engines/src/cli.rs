@@ -10,7 +10,8 @@ use crate::connect::stdout::config::Format;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "freshet", version, about = "Runs one SQL query over a file or a stream.")]
 pub struct Cli {
-    /// The query.
+    /// The query, or @PATH for one in a file.
+    #[arg(value_parser = query_text)]
     pub sql: String,
 
     /// Source: file://PATH (or a plain path, a glob, `-` for standard input), kafka://HOST:PORT/TOPIC.
@@ -44,6 +45,14 @@ pub struct Cli {
     /// Flags of the ClickHouse sink.
     #[command(flatten)]
     pub clickhouse: ClickHouseArgs,
+}
+
+/// The text of a query, read from its file when it is written as `@PATH`.
+fn query_text(text: &str) -> Result<String, String> {
+    match text.strip_prefix('@') {
+        Some(path) => std::fs::read_to_string(path).map_err(|error| format!("{path} cannot be read: {error}")),
+        None => Ok(text.to_owned()),
+    }
 }
 
 /// What a record that cannot be read does.

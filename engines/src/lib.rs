@@ -9,5 +9,6 @@ pub mod connect;
 pub mod error;
 pub mod format;
 pub mod read;
+pub mod registry;
 pub mod run;
 pub mod sql;

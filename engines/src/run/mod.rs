@@ -6,6 +6,7 @@ use crate::error::Error;
 
 pub mod file;
 pub mod kafka;
+mod kafka_worker;
 pub mod stop;
 
 use stop::Stop;
@@ -19,6 +20,18 @@ pub struct Totals {
     pub rows: u64,
     /// Records and rows left out because they could not be read or computed.
     pub skipped: u64,
+}
+
+impl std::ops::Add for Totals {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            records: self.records + other.records,
+            rows: self.rows + other.rows,
+            skipped: self.skipped + other.skipped,
+        }
+    }
 }
 
 /// Runs the command until its source ends or `stop` is requested.

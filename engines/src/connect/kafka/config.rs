@@ -1,8 +1,181 @@
 //! What a `kafka://` address and its flags mean.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use rdkafka::ClientConfig;
+
+use crate::connect::Uri;
+use crate::error::Error;
 
 /// Flags of the Kafka source.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Kafka source")]
-pub struct KafkaArgs {}
+pub struct KafkaArgs {
+    /// Confluent schema registry: the topic holds Avro.
+    #[arg(long, value_name = "URL")]
+    pub schema_registry: Option<String>,
+
+    /// Subject of the schema the query is planned with [default: TOPIC-value].
+    #[arg(long, value_name = "SUBJECT")]
+    pub schema_subject: Option<String>,
+
+    /// Consumer group; offsets are committed to it, behind the sink's acknowledgements only.
+    #[arg(long, value_name = "ID")]
+    pub group_id: Option<String>,
+
+    /// Go on reading at the topic's head; without it, reading ends where the head is at the start.
+    #[arg(long)]
+    pub follow: bool,
+
+    /// Where to start in a partition for which the group has no offset.
+    #[arg(long, value_enum, default_value_t, value_name = "WHERE")]
+    pub offset_reset: OffsetReset,
+
+    /// Seconds between commits.
+    #[arg(long, default_value_t = 5, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
+    pub commit_interval: u64,
+
+    /// Threads that decode, compute and encode [default: one per CPU].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+
+    /// A setting of librdkafka, such as security.protocol=sasl_ssl; may be repeated.
+    #[arg(long = "kafka-option", value_name = "KEY=VALUE")]
+    pub options: Vec<String>,
+}
+
+impl Default for KafkaArgs {
+    fn default() -> Self {
+        Self {
+            schema_registry: None,
+            schema_subject: None,
+            group_id: None,
+            follow: false,
+            offset_reset: OffsetReset::Earliest,
+            commit_interval: 5,
+            threads: None,
+            options: vec![],
+        }
+    }
+}
+
+/// Where reading starts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum OffsetReset {
+    /// At the oldest message.
+    #[default]
+    Earliest,
+    /// Behind the newest message.
+    Latest,
+}
+
+impl OffsetReset {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Earliest => "earliest",
+            Self::Latest => "latest",
+        }
+    }
+}
+
+/// A topic and how it is reached.
+#[derive(Debug, Clone)]
+pub struct Topic {
+    /// `host:port,host:port`.
+    pub brokers: String,
+    /// The topic's name.
+    pub name: String,
+    options: Vec<(String, String)>,
+}
+
+/// Settings that this program gives itself: delivery rests on them.
+const OWN: [&str; 6] = [
+    "bootstrap.servers",
+    "group.id",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.partition.eof",
+    "auto.offset.reset",
+];
+
+impl Topic {
+    /// Takes the address and the options apart.
+    ///
+    /// # Errors
+    /// The address names no topic, or an option is malformed or one that this program gives itself.
+    pub fn new(uri: &Uri, args: &KafkaArgs) -> Result<Self, Error> {
+        if uri.path.is_empty() || uri.path.contains('/') {
+            return Err(Error::usage(format!("{uri} does not name one topic"), "write kafka://host:port/topic"));
+        }
+        let mut options = uri.parameters.clone();
+        if let Some(user) = &uri.user {
+            options.push(("sasl.username".into(), user.clone()));
+            options.push(("sasl.password".into(), uri.password.clone().unwrap_or_default()));
+        }
+        for option in &args.options {
+            let Some((key, value)) = option.split_once('=') else {
+                return Err(Error::usage(format!("--kafka-option {option} has no value"), "write KEY=VALUE"));
+            };
+            options.push((key.into(), value.into()));
+        }
+        if let Some((key, _)) = options.iter().find(|(key, _)| OWN.contains(&key.as_str())) {
+            return Err(Error::usage(
+                format!("{key} cannot be set as an option"),
+                "use the address, --group-id or --offset-reset",
+            ));
+        }
+        let hosts: Vec<String> = uri
+            .hosts
+            .iter()
+            .map(|host| if host.contains(':') { host.clone() } else { format!("{host}:9092") })
+            .collect();
+        Ok(Self { brokers: hosts.join(","), name: uri.path.clone(), options })
+    }
+
+    /// Settings of a consumer: of `group`, or of one that commits nothing.
+    #[must_use]
+    pub fn consumer(&self, args: &KafkaArgs) -> ClientConfig {
+        let unnamed = format!("freshet-{}", std::process::id());
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", &self.brokers)
+            .set("client.id", "freshet")
+            .set("group.id", args.group_id.as_deref().unwrap_or(&unnamed))
+            .set("auto.offset.reset", args.offset_reset.name())
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("enable.partition.eof", if args.follow { "false" } else { "true" })
+            // A full local queue is looked at again soon: the default second starves a fast reader.
+            .set("fetch.queue.backoff.ms", "2")
+            .set("queued.min.messages", "1000000")
+            .set("queued.max.messages.kbytes", "32768");
+        for (key, value) in &self.options {
+            config.set(key, value);
+        }
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_becomes_settings() {
+        let uri = Uri::parse_source("kafka://me:pw@a,b:1/t?security.protocol=sasl_plaintext").unwrap();
+        let args = KafkaArgs { options: vec!["fetch.min.bytes=7".into()], ..KafkaArgs::default() };
+        let topic = Topic::new(&uri, &args).unwrap();
+        let config = topic.consumer(&args);
+        assert_eq!(config.get("bootstrap.servers"), Some("a:9092,b:1"));
+        assert_eq!(config.get("sasl.password"), Some("pw"));
+        assert_eq!(config.get("security.protocol"), Some("sasl_plaintext"));
+        assert_eq!(config.get("fetch.min.bytes"), Some("7"));
+    }
+
+    #[test]
+    fn settings_that_delivery_rests_on_cannot_be_changed() {
+        let uri = Uri::parse_source("kafka://a/t?enable.auto.commit=true").unwrap();
+        let error = Topic::new(&uri, &KafkaArgs::default()).unwrap_err();
+        assert_eq!(error.to_string(), "enable.auto.commit cannot be set as an option");
+        assert!(Topic::new(&Uri::parse_source("kafka://a").unwrap(), &KafkaArgs::default()).is_err());
+    }
+}

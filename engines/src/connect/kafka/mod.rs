@@ -1,5 +1,8 @@
 //! Kafka topics.
 
 pub mod config;
+pub mod error;
+pub mod gate;
+pub mod offsets;
 pub mod sink;
 pub mod source;
