@@ -167,10 +167,10 @@ pub(super) fn classify(text: &[u8]) -> Statement {
 }
 
 fn explicit(text: &[u8], keyword: &Token, format: &str, data: usize, settings: &[u8]) -> Statement {
-    let mut head = text[..keyword.range.start].to_vec();
+    let mut head = text[..keyword.range.start].trim_ascii_end().to_vec();
     if !settings.is_empty() {
-        head.extend_from_slice(b" ");
-        head.extend_from_slice(settings);
+        head.push(b' ');
+        head.extend_from_slice(settings.trim_ascii());
     }
     Statement::Insert(InsertHead { head, format: format.to_owned(), data, explicit: true })
 }
@@ -349,7 +349,7 @@ mod tests {
         );
         assert_eq!(
             insert("INSERT INTO t FORMAT TSV SETTINGS a = 1, b = 'x'\n1\n"),
-            parts("INSERT INTO t  SETTINGS a = 1, b = 'x'", "TSV", "1\n")
+            parts("INSERT INTO t SETTINGS a = 1, b = 'x'", "TSV", "1\n")
         );
     }
 
