@@ -1,12 +1,14 @@
 //! The process runtime on this host: real caps where the kernel permits them, the flagged path where it does not,
 //! and no process left in any case. Which path was taken is printed, and decided by the hierarchy, not by the test.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use weir_harness::cgroup::{Hierarchy, Unenforced};
+use weir_harness::runtime::interrupt::{self, Interrupt};
 use weir_harness::runtime::process::ProcessRuntime;
 use weir_harness::runtime::{Caps, Enforcement, Exit, Running, Runtime, RuntimeError, Service, proctree};
 use weir_model::error::Coded;
@@ -259,6 +261,9 @@ fn kill(pid: u32) {
 /// Environment variable that makes [`stand_in`] act as a harness, in this scratch directory.
 const STAND_IN: &str = "STAND_IN_DIR";
 
+/// Says so when the terminal's signal reaches it, and ends politely when the harness stops it.
+const LISTENER: &str = "trap 'echo INT' INT; trap 'echo TERM; exit 5' TERM; echo $$; while :; do sleep 0.01; done";
+
 /// Not a test by itself: run by the tests below as a process of its own that holds a service until it is killed.
 #[test]
 fn stand_in() {
@@ -266,45 +271,50 @@ fn stand_in() {
         return;
     };
     let dir = PathBuf::from(dir);
-    let bare = std::env::var("STAND_IN_BARE").is_ok();
-    let runtime = if bare { bare_runtime("stand-in") } else { runtime("stand-in") };
+    let set = |name: &str| std::env::var(name).is_ok();
+    let runtime = if set("STAND_IN_BARE") { bare_runtime("stand-in") } else { runtime("stand-in") };
     let name = std::env::var("STAND_IN_NAME").expect("set by the parent");
-    let running = runtime.start(&service(&name, BREEDER, &dir)).expect("it starts");
+    let script = if set("STAND_IN_LISTENS") { LISTENER } else { BREEDER };
+    interrupt::install().expect("handlers can be set");
+    let mut running = runtime.start(&service(&name, script, &dir)).expect("it starts");
     let supervisor = proctree::stat(running.pid()).expect("it runs").parent;
     println!("\nready {supervisor} {}", running.pid());
-    loop {
-        std::thread::park();
+    while interrupt::pending() == Interrupt::None {
+        std::thread::sleep(Duration::from_millis(5));
     }
+    assert_eq!(running.stop(), Exit::Code(5));
 }
 
 /// Starts a stand-in harness; gives it, its supervisor and its service.
-fn start_stand_in(dir: &Path, name: &str, bare: bool) -> (std::process::Child, u32, u32) {
+fn start_stand_in(dir: &Path, name: &str, variables: &[&str]) -> (std::process::Child, u32, u32) {
     let mut command = Command::new(std::env::current_exe().expect("this test binary"));
     command
         .args(["--exact", "stand_in", "--nocapture"])
         .env(STAND_IN, dir)
         .env("STAND_IN_NAME", name)
+        .envs(variables.iter().map(|name| (name, "1")))
+        .process_group(0)
         .stdout(Stdio::piped());
-    if bare {
-        command.env("STAND_IN_BARE", "1");
-    }
     let mut harness = command.spawn().expect("it starts");
-    let stdout = BufReader::new(harness.stdout.take().expect("piped"));
+    let mut stdout = BufReader::new(harness.stdout.take().expect("piped"));
     let line = stdout
+        .by_ref()
         .lines()
         .map_while(Result::ok)
         .find(|line| line.starts_with("ready "))
         .expect("the stand-in starts its service");
     let mut pids = line.split(' ').skip(1).map(|pid| pid.parse().expect("a pid"));
     let supervisor = pids.next().expect("the supervisor");
+    // It goes on writing, so its pipe stays open.
+    harness.stdout = Some(stdout.into_inner());
     (harness, supervisor, pids.next().expect("the service"))
 }
 
 #[test]
 fn killing_the_harness_leaves_no_process_and_no_group() {
     let dir = tempfile::tempdir().expect("a scratch directory");
-    for (name, bare) in [("hk", false), ("hk-bare", true)] {
-        let (mut harness, supervisor, service) = start_stand_in(dir.path(), name, bare);
+    for (name, variables) in [("hk", [].as_slice()), ("hk-bare", &["STAND_IN_BARE"])] {
+        let (mut harness, supervisor, service) = start_stand_in(dir.path(), name, variables);
         logged_pids(&dir.path().join(format!("{name}.log")), 10);
         harness.kill().expect("ours to kill");
         harness.wait().expect("ours to wait for");
@@ -317,8 +327,8 @@ fn killing_the_harness_leaves_no_process_and_no_group() {
 #[test]
 fn killing_harness_and_supervisor_at_once_is_swept_up_at_the_next_start() {
     let dir = tempfile::tempdir().expect("a scratch directory");
-    for (name, bare) in [("both", false), ("both-bare", true)] {
-        let (mut harness, supervisor, service) = start_stand_in(dir.path(), name, bare);
+    for (name, variables) in [("both", [].as_slice()), ("both-bare", &["STAND_IN_BARE"])] {
+        let (mut harness, supervisor, service) = start_stand_in(dir.path(), name, variables);
         logged_pids(&dir.path().join(format!("{name}.log")), 10);
         // Frozen, the supervisor cannot see the harness die before it dies itself.
         let frozen = Command::new("kill").args(["-STOP", &supervisor.to_string()]).status();
@@ -330,6 +340,22 @@ fn killing_harness_and_supervisor_at_once_is_swept_up_at_the_next_start() {
         assert_no_group_after_sweep(harness.id());
         assert_eq!(left_of(name), Vec::<u32>::new());
     }
+}
+
+#[test]
+fn ctrl_c_reaches_the_harness_alone_which_then_stops_its_services() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let (mut harness, supervisor, service) = start_stand_in(dir.path(), "ctrl-c", &["STAND_IN_LISTENS"]);
+    let log_file = dir.path().join("ctrl-c.log");
+    logged_pids(&log_file, 1);
+    // What a terminal does: the signal goes to the whole foreground process group.
+    let group = format!("-{}", harness.id());
+    let sent = Command::new("kill").args(["-INT", "--", &group]).status();
+    assert!(sent.expect("kill(1) is there").success());
+    assert!(harness.wait().expect("ours to wait for").success(), "it stopped its service with grace");
+    assert_eq!(log(&log_file), format!("{service}\nTERM\n"));
+    assert_gone(&[supervisor, service]);
+    assert_no_group_after_sweep(harness.id());
 }
 
 fn assert_no_group_after_sweep(harness: u32) {

@@ -345,6 +345,9 @@ fn without_root_the_own_group_is_divided_if_it_is_delegated() {
     assert_eq!(hierarchy.unenforced(), None);
     let group = hierarchy.group("weir/s/sut").expect("usable");
     assert_eq!(group.dirs(), [dir.join("weir/s/sut")]);
+    // In the leaf it stepped into, it still divides the group above.
+    host.put("proc/self/cgroup", "0::/user.slice/run-7.scope/weir-harness\n");
+    assert_eq!(host.detect(user).group("weir/s/sut").expect("usable"), group);
     let hierarchy = host.detect(user + 1);
     let why = hierarchy.unenforced().expect("not its own");
     assert_eq!(*why, Unenforced::NotPermitted { dir, euid: user + 1 });

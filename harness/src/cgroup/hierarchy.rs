@@ -8,8 +8,8 @@ use super::{Caps, Cgroup, CgroupError, Version};
 
 /// Group below which every sitting has one of its own.
 const TOP: &str = "weir";
-/// Leaf into which the harness itself moves when its own group has to be divided (version 2, not root).
-const SELF: &str = "weir-harness";
+/// Leaf into which the members of a group move that has to be divided (version 2).
+const LEAF: &str = "weir-harness";
 
 /// Why caps cannot be enforced on this host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -185,7 +185,7 @@ impl Hierarchy {
     }
 
     /// Version 2: hands the controllers of `dir` down to its children. A group that has members and is not the
-    /// root cannot be divided; if we are its only member, we step into a leaf first.
+    /// host's root cannot be divided: its members, this process among them, step into a leaf of it first.
     fn divide(&self, dir: &Path) -> Result<(), CgroupError> {
         let offered = files::text(dir, "cgroup.controllers")?;
         let on = files::text(dir, "cgroup.subtree_control")?;
@@ -200,14 +200,26 @@ impl Hierarchy {
         let wanted = wanted.join(" ");
         match files::write(dir, "cgroup.subtree_control", &wanted) {
             Err(CgroupError::Io { source, .. }) if source.kind() == std::io::ErrorKind::ResourceBusy => {
-                let leaf = dir.join(SELF);
-                std::fs::create_dir_all(&leaf).map_err(|error| io("create", &leaf, error))?;
-                files::write(&leaf, "cgroup.procs", &std::process::id().to_string())?;
+                step_aside(dir)?;
                 files::write(dir, "cgroup.subtree_control", &wanted)
             }
             outcome => outcome,
         }
     }
+}
+
+/// Moves the members of `dir` into its leaf [`LEAF`].
+fn step_aside(dir: &Path) -> Result<(), CgroupError> {
+    let leaf = dir.join(LEAF);
+    std::fs::create_dir_all(&leaf).map_err(|error| io("create", &leaf, error))?;
+    for pid in files::text(dir, "cgroup.procs")?.lines() {
+        match files::write(&leaf, "cgroup.procs", pid) {
+            // It has ended since it was listed.
+            Err(CgroupError::Io { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
+            outcome => outcome?,
+        }
+    }
+    Ok(())
 }
 
 /// One mounted hierarchy.
@@ -231,6 +243,8 @@ impl Mount {
         }
         let path = own_group(own, controller).unwrap_or("/");
         let below = path.strip_prefix(self.group.trim_end_matches('/')).unwrap_or(path);
+        // We may have stepped aside before.
+        let below = below.strip_suffix(LEAF).unwrap_or(below).trim_end_matches('/');
         self.at.join(below.trim_start_matches('/'))
     }
 

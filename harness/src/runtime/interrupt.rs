@@ -20,7 +20,7 @@ pub enum Interrupt {
     Immediate,
 }
 
-/// Catches the signals from now on.
+/// Catches the signals from now on; one that is ignored already (`nohup`) stays ignored.
 ///
 /// # Errors
 /// When the kernel refuses a handler, which it does for no reason known.
@@ -28,7 +28,11 @@ pub fn install() -> std::io::Result<()> {
     let action = SigAction::new(SigHandler::Handler(note), SaFlags::empty(), SigSet::empty());
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         // SAFETY: the handler only touches an atomic and calls `_exit`, both async-signal-safe.
-        unsafe { sigaction(signal, &action) }?;
+        let before = unsafe { sigaction(signal, &action) }?;
+        if matches!(before.handler(), SigHandler::SigIgn) {
+            // SAFETY: this restores what was there.
+            unsafe { sigaction(signal, &before) }?;
+        }
     }
     Ok(())
 }
