@@ -1,6 +1,7 @@
 //! The command line: one file per verb, each its arguments and a call into the library.
 
 pub mod clickhouse;
+pub mod doctor;
 pub mod sampler;
 pub mod setup;
 pub mod supervise;
@@ -24,6 +25,7 @@ enum Verb {
     /// Sample what services use (started by the harness itself).
     #[command(hide = true)]
     Sampler(sampler::Args),
+    Doctor(doctor::Args),
     /// Watch over one service (started by the harness itself).
     #[command(hide = true)]
     Supervise(supervise::Args),
@@ -38,6 +40,7 @@ impl Bench {
         let outcome: Result<(), Box<dyn Coded>> = match self.verb {
             Verb::Setup(args) => setup::run(&args),
             Verb::Sampler(args) => sampler::run(&args),
+            Verb::Doctor(args) => doctor::run(&args),
             Verb::Supervise(args) => supervise::run(&args),
             Verb::Clickhouse(args) => clickhouse::run(*args).map_err(|error| Box::new(error) as Box<dyn Coded>),
         };

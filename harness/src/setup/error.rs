@@ -114,7 +114,7 @@ pub enum SetupError {
 
 impl SetupError {
     /// Turns a system's reason into an error about `path`, for `map_err`.
-    pub(super) fn io(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+    pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { doing, path, source }
     }

@@ -5,6 +5,7 @@
 mod error;
 mod fetch;
 pub mod home;
+pub mod host;
 pub mod lock;
 mod progress;
 mod proof;
@@ -19,12 +20,13 @@ use std::time::Instant;
 
 use indicatif::DecimalBytes;
 use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, access};
 
 pub use error::SetupError;
 use fetch::{Fetch, create_dir};
 pub use home::Home;
 use lock::{Lock, Piece};
-use proof::Presence;
+pub use proof::Presence;
 pub use tools::{Java, Tool, Tools};
 
 /// What setup found or did.
@@ -78,6 +80,23 @@ pub fn verify(home: &Home) -> Result<Report, SetupError> {
     Setup { home, lock: Lock::pinned(), arch: ARCH, tools: Tools::from_env(), verify: true }.run()
 }
 
+/// What setup would find, without changing anything.
+#[derive(Debug)]
+pub struct Inspection {
+    /// Every piece that exists for this host, with its name and version.
+    pub pieces: Vec<(String, Presence)>,
+    /// Bytes free where the cache directory is or would be.
+    pub free: u64,
+    /// Everything that keeps [`ensure`], or a run after it, from succeeding.
+    pub obstacles: Vec<SetupError>,
+}
+
+/// Looks at the cache directory and at what filling it needs.
+#[must_use]
+pub fn inspect(home: &Home) -> Inspection {
+    Setup { home, lock: Lock::pinned(), arch: ARCH, tools: Tools::from_env(), verify: false }.inspect()
+}
+
 struct Setup<'a> {
     home: &'a Home,
     lock: &'a Lock,
@@ -106,6 +125,25 @@ impl Setup<'_> {
             .map(|(piece, program)| self.settle(piece, program))
             .collect::<Result<_, _>>()?;
         Ok(Report { java, pieces })
+    }
+
+    fn inspect(&self) -> Inspection {
+        let mut obstacles = Vec::new();
+        let pieces = self.lock.pieces(self.arch).unwrap_or_else(|error| {
+            obstacles.push(error);
+            Vec::new()
+        });
+        let programs = self.programs(&pieces).and_then(|_| self.tools.java());
+        obstacles.extend(programs.err());
+        obstacles.extend(self.check_space(&pieces).err());
+        let dir = existing(self.home.root());
+        let writable = access(dir, AccessFlags::W_OK).map_err(Into::into);
+        obstacles.extend(writable.map_err(SetupError::io("write to", dir)).err());
+        Inspection {
+            pieces: pieces.iter().map(|piece| (piece.to_string(), proof::presence(&self.dir(piece), piece))).collect(),
+            free: free(dir).unwrap_or(0),
+            obstacles,
+        }
     }
 
     fn dir(&self, piece: &Piece) -> PathBuf {
@@ -140,9 +178,8 @@ impl Setup<'_> {
     fn check_space(&self, pieces: &[&Piece]) -> Result<(), SetupError> {
         let absent: Vec<_> = pieces.iter().filter(|piece| self.absent(piece)).collect();
         let needed = absent.iter().map(|piece| piece.size() + 2 * piece.download.size).sum();
-        let dir = self.home.root();
-        let stat = statvfs(dir).map_err(Into::into).map_err(SetupError::io("read", dir))?;
-        let free = stat.blocks_available() * stat.fragment_size();
+        let dir = existing(self.home.root());
+        let free = free(dir)?;
         if free >= needed {
             return Ok(());
         }
@@ -186,6 +223,17 @@ impl Setup<'_> {
     fn report(&self, piece: &Piece, outcome: Outcome) -> PieceReport {
         PieceReport { piece: piece.to_string(), dir: self.dir(piece), size: piece.size(), outcome }
     }
+}
+
+/// The directory itself, or the nearest one above it that is there.
+fn existing(dir: &Path) -> &Path {
+    dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"))
+}
+
+/// Bytes that may be written below `dir`.
+fn free(dir: &Path) -> Result<u64, SetupError> {
+    let stat = statvfs(dir).map_err(Into::into).map_err(SetupError::io("read", dir))?;
+    Ok(stat.blocks_available() * stat.fragment_size())
 }
 
 #[cfg(test)]

@@ -17,8 +17,9 @@ use super::lock::Piece;
 const STAMP: &str = ".verified.json";
 
 /// What is known about a piece's directory without reading its files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Presence {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Presence {
     /// Every file is as it was when its checksum was last found right.
     Proven,
     /// Every file is there, but not as the stamp has it.
