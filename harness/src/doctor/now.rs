@@ -44,13 +44,13 @@ pub fn watch() -> Option<Now> {
 
 fn now(before: Ticks, after: Ticks, loadavg: &str) -> Option<Now> {
     let mut load = loadavg.split(' ').map_while(|word| word.parse().ok());
-    let total = after.total.saturating_sub(before.total).max(1) as f64;
-    let idle = after.idle.saturating_sub(before.idle) as f64 / total;
-    let steal_share = after.steal.saturating_sub(before.steal) as f64 / total;
+    let total = after.total.saturating_sub(before.total).max(1);
+    let idle = after.idle.saturating_sub(before.idle);
+    let steal = after.steal.saturating_sub(before.steal);
     Some(Now {
         load: [load.next()?, load.next()?, load.next()?],
-        busy_share: (1.0 - idle - steal_share).max(0.0),
-        steal_share,
+        busy_share: total.saturating_sub(idle + steal) as f64 / total as f64,
+        steal_share: steal as f64 / total as f64,
     })
 }
 

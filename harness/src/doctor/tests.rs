@@ -64,12 +64,82 @@ fn shared() -> Examination {
 
 #[test]
 fn a_quiet_host() {
-    insta::assert_snapshot!(quiet(), @"");
+    insta::assert_snapshot!(quiet(), @r#"
+host
+  cpu             AMD EPYC 9654, 16 usable, x86_64
+  governor        performance
+  SMT             off
+  turbo           off
+  memory          64 GiB
+  swap            none
+  system          Debian GNU/Linux 13 (trixie), kernel 6.12.43
+  virtual         no
+  cgroup          v2, caps can be enforced
+  load            0.10 0.05 0.01 over 1, 5, 15 minutes
+  CPU time now    0.2 % used, 0 % stolen
+  open files      1024, at most 1048576
+  Docker          28.3.1
+
+tools
+  java            17.0.15
+  mvn             3.8.7
+  npm             11.19.1
+  pip             23.0.1
+
+cache /home/weir/.cache/weir, 100 GiB free
+  kafka 4.4.0             ready
+  chdb 26.7.3-stable.1    ready
+
+nothing about this host flags a record
+
+`bench run` is possible here
+"#);
 }
 
 #[test]
 fn a_shared_host_without_rights() {
-    insta::assert_snapshot!(shared(), @"");
+    insta::assert_snapshot!(shared(), @r#"
+host
+  cpu             AMD EPYC 9654, 16 usable, x86_64
+  governor        none
+  SMT             on
+  turbo           unknown
+  memory          64 GiB
+  swap            2 GiB
+  system          Debian GNU/Linux 13 (trixie), kernel 6.12.43
+  virtual         kvm
+  cgroup          v1, caps cannot be enforced: user 1000 is not root and may not write to /sys/fs/cgroup/cpu
+  load            3.00 2.50 2.00 over 1, 5, 15 minutes
+  CPU time now    61 % used, 4.3 % stolen
+  open files      1024, at most 1048576
+  Docker          none (/var/run/docker.sock: No such file or directory (os error 2))
+
+tools
+  java            17.0.15
+  mvn             missing
+  npm             missing
+  pip             23.0.1
+
+cache /home/weir/.cache/weir, 100 GiB free
+  kafka 4.4.0             there, to be verified
+  chdb 26.7.3-stable.1    to be fetched
+
+flags on every record made here now
+  envelope_unenforced: the envelope was not enforced: user 1000 is not root and may not write to /sys/fs/cgroup/cpu
+    run as root, or delegate the cpu and memory controllers
+  smt_on: sibling hardware threads share cores
+    turn it off for authoritative numbers
+  virtualised: the host is virtual (kvm)
+    use bare metal for authoritative numbers
+  swap_on: the host has 2 GiB of swap; the arm's own is off
+    `swapoff -a`
+  host_noisy: the host was shared: 4.3 % of CPU time stolen, 61 % used by other processes
+    stop what else runs here, or use a host of your own
+
+`bench run` is not possible here
+  missing_tools: not installed: npm
+    apt-get install -y npm
+"#);
 }
 
 #[test]
