@@ -1,7 +1,7 @@
 //! The sampler: a small process of its own that reads what services use, ten times a second.
 //!
 //! [`Sampler`] is the harness's handle on it; [`sample`] is what the process does. It is told on stdin what to
-//! sample (a JSON [`Command`] a line) and ends with its stdin, so it never outlives the harness. Ticks are absolute
+//! sample (one JSON command a line) and ends with its stdin, so it never outlives the harness. Ticks are absolute
 //! deadlines; a tick that was missed is missed, and every sample carries the time at which it was really taken.
 
 use std::fs::File;

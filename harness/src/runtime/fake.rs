@@ -198,3 +198,60 @@ impl Drop for FakeRunning {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::runtime::Caps;
+
+    fn service(dir: &Path) -> Service {
+        Service {
+            name: "sut".into(),
+            command: vec!["/opt/sut".into()],
+            env: BTreeMap::new(),
+            dir: dir.into(),
+            log: dir.join("sut.log"),
+            caps: Some(Caps { cpus: 2.0, memory: 1 << 30 }),
+            grace: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn starts_follow_their_scripts_in_order_and_then_run_until_stopped() {
+        let dir = tempfile::tempdir().expect("a scratch directory");
+        let oom = Behaviour { log: "out of it\n".into(), ends: Some((1, Exit::OutOfMemory)), on_stop: Exit::Killed };
+        let runtime = FakeRuntime::default()
+            .script("sut", Script::Missing)
+            .script("sut", Script::WrongCap { got: 1.0 })
+            .script("sut", Script::Runs(oom));
+        let service = service(dir.path());
+        let refused = |runtime: &FakeRuntime| runtime.start(&service).map(drop).expect_err("scripted").to_string();
+        assert!(refused(&runtime).starts_with("cannot start sut: /opt/sut: "));
+        assert!(refused(&runtime).contains("cpu.max was set to 2 CPUs and reads 1 CPUs"));
+        let mut running = runtime.start(&service).expect("scripted");
+        assert_eq!(running.read_back().map(|read| (read.cpus, read.swap)), Some((2.0, 0)));
+        assert_eq!((running.exited(), running.exited()), (None, Some(Exit::OutOfMemory)));
+        assert_eq!(running.stop(), Exit::OutOfMemory, "stopping what ended changes nothing");
+        assert_eq!(std::fs::read_to_string(running.log()).expect("written"), "out of it\n");
+        drop(running);
+        let mut running = runtime.start(&service).expect("unscripted");
+        assert_eq!((running.exited(), running.stop()), (None, Exit::Code(0)));
+        drop(running);
+        let name = || "sut".to_owned();
+        let life = [Event::Started(name()), Event::Dropped(name())];
+        let stopped = [Event::Started(name()), Event::Stopped(name()), Event::Dropped(name())];
+        assert_eq!(runtime.events(), [life.as_slice(), &stopped].concat());
+        assert_eq!(runtime.services().len(), 4);
+    }
+
+    #[test]
+    fn a_host_without_caps_reads_none_back() {
+        let dir = tempfile::tempdir().expect("a scratch directory");
+        let runtime = FakeRuntime::unenforced("read-only");
+        let running = runtime.start(&service(dir.path())).expect("unscripted");
+        assert_eq!(running.read_back(), None);
+        assert!(matches!(runtime.enforcement(), Enforcement::Unenforced { reason, .. } if reason == "read-only"));
+    }
+}

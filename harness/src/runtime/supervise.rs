@@ -1,9 +1,9 @@
 //! `bench supervise`: the process that stands between the harness and one service, and ends it in every case.
 //!
 //! It is a child subreaper in a session of its own, outside of the service's cgroup. Its stdin is its lifeline: the
-//! first line is a [`Spec`], a line `stop` asks for a graceful end, and end of file means that the harness let go
+//! first line is a `Spec`, a line `stop` asks for a graceful end, and end of file means that the harness let go
 //! or died: everything is killed and the cgroup removed. On stdout it says, a JSON line each, what becomes of the
-//! service ([`Report`]). If the supervisor itself is killed, the kernel kills the program (its parent-death
+//! service (`Report`). If the supervisor itself is killed, the kernel kills the program (its parent-death
 //! signal), and the harness, which sees stdout close, kills the rest.
 
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ impl Coded for SuperviseError {
 /// Supervises one service until stdin ends.
 ///
 /// # Errors
-/// When the supervisor cannot set itself up. A service that does not start is a [`Report`], not an error.
+/// When the supervisor cannot set itself up. A service that does not start is a report, not an error.
 pub fn supervise() -> Result<(), SuperviseError> {
     // A leader of its own session gets no signal from the terminal; it fails only if it is one already.
     let _ = setsid();
