@@ -8,8 +8,6 @@ mod table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use jiff::Timestamp;
-
 use crate::comparability::Key;
 use crate::flag::Flag;
 use crate::id::{Approach, EntrantId, RunId, SittingId, VariantId};
@@ -93,18 +91,21 @@ pub struct Figure {
     pub low: f64,
     /// The highest.
     pub high: f64,
-    /// 95 % bootstrap interval of the median, of three runs or more.
-    pub ci95: Option<(f64, f64)>,
 }
 
 impl Figure {
     /// The figure of some values; none of nothing.
     #[must_use]
-    pub fn of(values: Vec<f64>, seed: u64) -> Option<Self> {
+    pub fn of(values: Vec<f64>) -> Option<Self> {
         let (low, high) = stats::range(&values)?;
         let median = stats::median(&values)?;
-        let ci95 = stats::median_ci95(&values, seed);
-        Some(Self { values, median, low, high, ci95 })
+        Some(Self { values, median, low, high })
+    }
+
+    /// 95 % bootstrap interval of the median; none of fewer than three runs.
+    #[must_use]
+    pub fn ci95(&self) -> Option<(f64, f64)> {
+        stats::median_ci95(&self.values, 1)
     }
 
     /// Highest less lowest, as a share of the median; none of one run.
@@ -219,7 +220,7 @@ fn arm<'r>(
         .iter()
         .filter_map(|metric| {
             let values: Vec<f64> = standing.iter().filter_map(|it| it.value(*metric)).collect();
-            Some((*metric, Figure::of(values, seed(latest.ts))?))
+            Some((*metric, Figure::of(values)?))
         })
         .collect();
     let mut flags: Vec<(Flag, usize)> = Vec::new();
@@ -257,9 +258,4 @@ const fn badness(status: Status) -> u8 {
         Status::Unsupported => 4,
         Status::Failed => 5,
     }
-}
-
-/// The seed of an arm's intervals: the same records give the same page.
-fn seed(ts: Timestamp) -> u64 {
-    ts.as_second().unsigned_abs()
 }
