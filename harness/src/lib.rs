@@ -12,5 +12,6 @@ pub mod measure;
 pub mod plan;
 pub mod runtime;
 pub mod setup;
+pub mod sitting;
 pub mod verdict;
 pub mod workload;

@@ -1,0 +1,61 @@
+//! What the drain loop sees of a running arm.
+
+use std::time::Duration;
+
+use crate::infra::broker::Admin;
+use crate::infra::clickhouse::{Client, ClientError};
+use crate::measure::drain::Scene;
+use crate::measure::sampler::now_us;
+use crate::runtime::Running;
+use crate::runtime::interrupt::Interrupt;
+
+/// An arm draining into a table.
+pub struct ArmScene<'a> {
+    /// The arm.
+    pub running: &'a mut dyn Running,
+    /// The shared ClickHouse.
+    pub clickhouse: &'a Client,
+    /// The broker.
+    pub broker: &'a Admin,
+    /// The arm's consumer group.
+    pub group: &'a str,
+    /// The target table.
+    pub table: &'a str,
+    /// Set by Ctrl-C and SIGTERM.
+    pub interrupt: &'a Interrupt,
+    /// Told the rows after every observation.
+    pub tell: &'a mut dyn FnMut(u64),
+}
+
+impl Scene for ArmScene<'_> {
+    type Error = ClientError;
+
+    fn now_us(&self) -> u64 {
+        now_us()
+    }
+
+    fn rows(&mut self) -> Result<u64, ClientError> {
+        self.clickhouse.query_number(&format!("SELECT count() FROM {}", self.table))
+    }
+
+    fn consuming(&mut self) -> bool {
+        // a broker that does not answer says nothing; the window then opens at the last empty observation
+        self.broker.has_stable_member(self.group).unwrap_or(false)
+    }
+
+    fn ended(&mut self) -> Option<String> {
+        self.running.exited().map(|exit| format!("the arm {exit}"))
+    }
+
+    fn interrupted(&self) -> bool {
+        self.interrupt.requested()
+    }
+
+    fn progress(&mut self, rows: u64) {
+        (self.tell)(rows);
+    }
+
+    fn pause(&mut self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
