@@ -7,7 +7,7 @@ use crate::infra::clickhouse::{Client, ClientError};
 use crate::measure::drain::Scene;
 use crate::measure::sampler::now_us;
 use crate::runtime::Running;
-use crate::runtime::interrupt::Interrupt;
+use crate::runtime::interrupt::{self, Interrupt};
 
 /// An arm draining into a table.
 pub struct ArmScene<'a> {
@@ -21,8 +21,6 @@ pub struct ArmScene<'a> {
     pub group: &'a str,
     /// The target table.
     pub table: &'a str,
-    /// Set by Ctrl-C and SIGTERM.
-    pub interrupt: &'a Interrupt,
     /// Told the rows after every observation.
     pub tell: &'a mut dyn FnMut(u64),
 }
@@ -48,7 +46,7 @@ impl Scene for ArmScene<'_> {
     }
 
     fn interrupted(&self) -> bool {
-        self.interrupt.requested()
+        interrupt::pending() != Interrupt::None
     }
 
     fn progress(&mut self, rows: u64) {
