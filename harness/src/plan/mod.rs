@@ -1,3 +1,317 @@
-//! From arguments, descriptors and an environment to a plan of runs, or a refusal. Pure; `--dry-run` prints it.
+//! From a request, the catalog and a host to a plan of runs, or a refusal. Pure; `--dry-run` prints the plan that
+//! would run.
 
+mod catalog;
 pub mod order;
+mod show;
+
+use std::path::PathBuf;
+
+use weir_model::descriptor::{Entrant, EntrantStatus, Variant};
+use weir_model::diagnostic::Problems;
+use weir_model::environment::{
+    Environment, EnvironmentError, HostFacts, REFERENCE_CPUS, REFERENCE_MEMORY, Resolved, RuntimeKind,
+};
+use weir_model::error::Coded;
+use weir_model::id::{EntrantId, Mode, Selector, Trigger, VariantChoice, VariantId, WorkloadId};
+
+pub use catalog::Catalog;
+use order::{Slot, interleave};
+
+use crate::runtime::Caps;
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Which arms; none means every active entrant's default variant.
+    pub selectors: Vec<Selector>,
+    /// The environment profile's id.
+    pub env: String,
+    /// The pipeline.
+    pub workload: WorkloadId,
+    /// How load is offered.
+    pub mode: Mode,
+    /// Repetitions of each arm.
+    pub reps: u32,
+    /// Messages in the corpus.
+    pub batches: u64,
+    /// Seed of the order; the caller draws one if the user did not.
+    pub seed: u64,
+    /// Why.
+    pub trigger: Trigger,
+}
+
+/// One arm of a plan.
+#[derive(Debug, Clone)]
+pub struct Arm {
+    /// The system.
+    pub entrant: Entrant,
+    /// Index of the variant.
+    variant: usize,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Caps of its data plane on this environment.
+    pub caps: Caps,
+}
+
+impl Arm {
+    /// The configuration.
+    #[must_use]
+    pub fn variant(&self) -> &Variant {
+        &self.entrant.variants[self.variant]
+    }
+
+    /// `<entrant>:<variant>`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{}:{}", self.entrant.id, self.variant().id)
+    }
+}
+
+/// Everything a sitting needs to know before it starts anything.
+#[derive(Debug, Clone)]
+pub struct RunPlan {
+    /// The profile.
+    pub environment: Environment,
+    /// The profile on this host.
+    pub resolved: Resolved,
+    /// This host.
+    pub host: HostFacts,
+    /// The pipeline.
+    pub workload: WorkloadId,
+    /// Messages in the corpus.
+    pub batches: u64,
+    /// Repetitions.
+    pub reps: u32,
+    /// Seed of the order.
+    pub seed: u64,
+    /// Why.
+    pub trigger: Trigger,
+    /// The arms.
+    pub arms: Vec<Arm>,
+    /// The runs, in order.
+    pub slots: Vec<Slot>,
+}
+
+/// Why a request cannot be carried out as it stands.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Descriptors or profiles are wrong.
+    #[error("{0}")]
+    Problems(Problems),
+    /// No such environment.
+    #[error("there is no environment `{asked}`; there are: {}", known.join(", "))]
+    NoEnvironment {
+        /// What was asked for.
+        asked: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The environment does not fit this host.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    /// The environment needs containers.
+    #[error("environment `{0}` runs in containers, which this version does not start")]
+    Containers(String),
+    /// No such entrant.
+    #[error("there is no entrant `{asked}`; there are: {}", known.join(", "))]
+    NoEntrant {
+        /// What was asked for.
+        asked: EntrantId,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// No such variant.
+    #[error("{entrant} has no variant `{asked}`; it has: {}", known.join(", "))]
+    NoVariant {
+        /// The entrant.
+        entrant: EntrantId,
+        /// What was asked for.
+        asked: VariantId,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The entrant may not be run.
+    #[error("{entrant} is {status}, not active")]
+    NotActive {
+        /// The entrant.
+        entrant: EntrantId,
+        /// Its status.
+        status: EntrantStatus,
+    },
+    /// The variant does not run the workload.
+    #[error("{label} does not run {workload}")]
+    NotForWorkload {
+        /// The arm.
+        label: String,
+        /// The workload.
+        workload: WorkloadId,
+    },
+    /// A mode that is not there.
+    #[error("mode `{0}` is not implemented; `drain` is")]
+    Mode(Mode),
+    /// A number that cannot be.
+    #[error("{what} must be {must}")]
+    Number {
+        /// Which.
+        what: &'static str,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// Nothing to run.
+    #[error("no active entrant has a variant for {0}")]
+    Nothing(WorkloadId),
+}
+
+impl Coded for PlanError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Problems(_) => "bad_descriptor",
+            Self::NoEnvironment { .. } => "no_environment",
+            Self::Environment(error) => error.code(),
+            Self::Containers(_) => "containers_not_supported",
+            Self::NoEntrant { .. } => "no_entrant",
+            Self::NoVariant { .. } => "no_variant",
+            Self::NotActive { .. } => "not_active",
+            Self::NotForWorkload { .. } => "not_for_workload",
+            Self::Mode(_) => "mode_not_supported",
+            Self::Number { .. } => "bad_number",
+            Self::Nothing(_) => "nothing_to_run",
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoEntrant { .. } | Self::NoVariant { .. } | Self::NotForWorkload { .. } => {
+                Some("`bench list` shows every entrant, variant and workload".into())
+            }
+            Self::Environment(error) => error.hint(),
+            Self::Containers(_) => Some("use --env embedded".into()),
+            _ => None,
+        }
+    }
+
+    fn refused(&self) -> bool {
+        true
+    }
+}
+
+impl RunPlan {
+    /// The plan for `request`, or why there is none.
+    ///
+    /// # Errors
+    /// Everything that makes the request impossible on this catalog and host.
+    pub fn resolve(request: &Request, catalog: &Catalog, host: HostFacts) -> Result<Self, PlanError> {
+        if request.mode != Mode::Drain {
+            return Err(PlanError::Mode(request.mode));
+        }
+        if request.reps == 0 {
+            return Err(PlanError::Number { what: "--reps", must: "at least 1" });
+        }
+        if request.batches == 0 {
+            return Err(PlanError::Number { what: "--batches", must: "at least 1" });
+        }
+        let environment = catalog.environment(&request.env)?.clone();
+        if environment.runtime != RuntimeKind::Process {
+            return Err(PlanError::Containers(request.env.clone()));
+        }
+        let resolved = environment.resolve(&host)?;
+        let arms = choose(request, catalog, resolved.scale)?;
+        let slots = interleave(arms.len(), request.reps, request.seed);
+        Ok(Self {
+            environment,
+            resolved,
+            host,
+            workload: request.workload,
+            batches: request.batches,
+            reps: request.reps,
+            seed: request.seed,
+            trigger: request.trigger,
+            arms,
+            slots,
+        })
+    }
+
+    /// The binaries of this workspace that the arms are built as, each once.
+    #[must_use]
+    pub fn bins(&self) -> Vec<String> {
+        let mut bins: Vec<String> = self.arms.iter().filter_map(|arm| arm.entrant.build.bin.clone()).collect();
+        bins.sort();
+        bins.dedup();
+        bins
+    }
+}
+
+/// The arms that the selectors mean, each once, in the order asked.
+fn choose(request: &Request, catalog: &Catalog, scale: f64) -> Result<Vec<Arm>, PlanError> {
+    let every = [Selector::Every];
+    let selectors = if request.selectors.is_empty() { &every[..] } else { &request.selectors };
+    let mut arms: Vec<Arm> = Vec::new();
+    let mut add = |entrant: &Entrant, variant: usize| {
+        let arm = Arm {
+            entrant: entrant.clone(),
+            variant,
+            dir: catalog.folder(&entrant.id),
+            caps: Caps {
+                cpus: share(entrant.envelope.cpus / REFERENCE_CPUS * scale) * REFERENCE_CPUS,
+                memory: (entrant.envelope.memory as f64 / REFERENCE_MEMORY as f64 * scale * REFERENCE_MEMORY as f64)
+                    as u64,
+            },
+        };
+        if arms.iter().all(|there| there.label() != arm.label()) {
+            arms.push(arm);
+        }
+    };
+    for selector in selectors {
+        match selector {
+            Selector::Every => {
+                for entrant in catalog.entrants().iter().filter(|entrant| entrant.status == EntrantStatus::Active) {
+                    let default = entrant.variants.iter().position(|variant| variant.default);
+                    let fits = |at: &usize| entrant.variants[*at].workloads.contains(&request.workload);
+                    if let Some(default) = default.filter(fits) {
+                        add(entrant, default);
+                    }
+                }
+            }
+            Selector::Entrant(id, choice) => {
+                let entrant = catalog.entrant(id)?;
+                if entrant.status != EntrantStatus::Active {
+                    return Err(PlanError::NotActive { entrant: id.clone(), status: entrant.status });
+                }
+                for variant in variants(entrant, choice, request.workload)? {
+                    add(entrant, variant);
+                }
+            }
+        }
+    }
+    if arms.is_empty() { Err(PlanError::Nothing(request.workload)) } else { Ok(arms) }
+}
+
+/// A share in steps that a control group can hold exactly: hundredths of a CPU of the reference.
+fn share(share: f64) -> f64 {
+    (share * 400.0).round() / 400.0
+}
+
+/// Indices of the variants that a choice means.
+fn variants(entrant: &Entrant, choice: &VariantChoice, workload: WorkloadId) -> Result<Vec<usize>, PlanError> {
+    let fits = |at: usize| entrant.variants[at].workloads.contains(&workload);
+    let not_for = |at: usize| PlanError::NotForWorkload {
+        label: format!("{}:{}", entrant.id, entrant.variants[at].id),
+        workload,
+    };
+    match choice {
+        VariantChoice::All => Ok((0..entrant.variants.len()).filter(|at| fits(*at)).collect()),
+        VariantChoice::Default => {
+            let at = entrant.variants.iter().position(|variant| variant.default).unwrap_or(0);
+            if fits(at) { Ok(vec![at]) } else { Err(not_for(at)) }
+        }
+        VariantChoice::One(id) => {
+            let at = entrant.variants.iter().position(|variant| variant.id == *id).ok_or_else(|| {
+                let known = entrant.variants.iter().map(|variant| variant.id.to_string()).collect();
+                PlanError::NoVariant { entrant: entrant.id.clone(), asked: id.clone(), known }
+            })?;
+            if fits(at) { Ok(vec![at]) } else { Err(not_for(at)) }
+        }
+    }
+}
