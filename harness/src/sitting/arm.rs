@@ -6,11 +6,12 @@ use std::time::Duration;
 use weir_model::digest::Digest;
 use weir_model::id::RunId;
 
-use super::scene::ArmScene;
+use super::scene::{ArmScene, now_us};
 use super::values::Values;
 use super::{Sitting, SittingError};
 use crate::measure::drain::{self, Drained, Ending, Pace};
-use crate::measure::sampler::now_us;
+use crate::measure::sampler::Sampler;
+use crate::measure::series::Series;
 use crate::plan::Arm;
 use crate::plan::order::Slot;
 use crate::runtime::{Exit, ReadBack, Running, Runtime, Service};
@@ -76,6 +77,8 @@ pub struct Measured<'a> {
     pub inserted: u64,
     /// Insert queries ClickHouse counted meanwhile.
     pub inserts: u64,
+    /// What the sampler read while it ran.
+    pub series: Series,
     log: PathBuf,
 }
 
@@ -179,21 +182,23 @@ impl<'a> Prepared<'a> {
     ///
     /// # Errors
     /// When the infrastructure fails; [`Failed`] inside when the arm cannot be started under its caps.
-    pub fn measure(self, sitting: &mut Sitting) -> Result<Result<Measured<'a>, Failed>, SittingError> {
+    pub fn measure(self, sitting: &Sitting) -> Result<Result<Measured<'a>, Failed>, SittingError> {
         let expected = sitting.expected_rows();
-        let mut running = match sitting.runtime.start(&self.service) {
+        let mut sampler = Sampler::start(&sitting.bench, &self.service.dir.join("series.jsonl"))?;
+        sampler.add("broker", sitting.stage.broker.as_ref())?;
+        sampler.add("clickhouse", sitting.stage.clickhouse.as_ref())?;
+        let mut running = match sitting.stage.runtime.start(&self.service) {
             Ok(running) => running,
             Err(error) => return Ok(Err(Failed(error.to_string()))),
         };
-        sitting.sampler.watch("sut", running.as_ref())?;
+        sampler.add("sut", running.as_ref())?;
         let read_back = running.read_back();
-        let drained = self.watch(sitting, running.as_mut(), expected);
+        let drained = self.watch(sitting, running.as_mut(), expected)?;
         let exit = running.stop();
+        sampler.mark()?;
         let stopped_us = now_us();
-        sitting.sampler.settle()?;
-        sitting.sampler.forget("sut")?;
+        let series = sampler.finish()?;
         drop(running);
-        let drained = drained?;
         let (inserted, inserts) = sitting.insert_counters()?;
         Ok(Ok(Measured {
             who: self.who,
@@ -203,6 +208,7 @@ impl<'a> Prepared<'a> {
             stopped_us,
             inserted: inserted.saturating_sub(self.inserted_before),
             inserts: inserts.saturating_sub(self.inserts_before),
+            series,
             log: self.service.log,
         }))
     }
@@ -211,8 +217,8 @@ impl<'a> Prepared<'a> {
         let progress = sitting.progress(&self.who.planned, expected);
         let mut scene = ArmScene {
             running,
-            clickhouse: &sitting.clickhouse,
-            broker: &sitting.broker,
+            clickhouse: &sitting.stage.client,
+            broker: &sitting.stage.admin,
             group: &self.group,
             table: sitting.table(),
             tell: &mut |rows| progress.set_position(rows),
@@ -230,7 +236,7 @@ impl<'a> Measured<'a> {
     /// When the table cannot be read.
     pub fn judge(self, sitting: &Sitting) -> Result<Judged<'a>, SittingError> {
         let table = sitting.table();
-        let (rows, distinct) = sitting.clickhouse.query_pair(&identities_sql(table))?;
+        let (rows, distinct) = sitting.stage.client.query_pair(&identities_sql(table))?;
         let tier = sitting.plan.workload.tier();
         let wanted = Wanted {
             expect: &sitting.expect,
@@ -238,7 +244,7 @@ impl<'a> Measured<'a> {
             batches: sitting.plan.batches,
             send_ts_us: &sitting.send_ts_us,
         };
-        let lines = sitting.clickhouse.query_lines(&gate_sql(tier, table))?;
+        let lines = sitting.stage.client.query_lines(&gate_sql(tier, table))?;
         let rows_of_gate = lines.map(|line| -> Result<GateRow, SittingError> { Ok(GateRow::parse(&line?)?) });
         let report = gates::judge(wanted, Totals { rows, distinct, inserted: self.inserted }, rows_of_gate)?;
         Ok(Judged { measured: self, report })

@@ -13,7 +13,7 @@ use weir_model::status::Status;
 use super::Sitting;
 use super::arm::{Identified, Judged, Measured, Planned};
 use crate::measure::drain::Window;
-use crate::measure::sampler::{Series, WindowUsage};
+use crate::measure::series::{Series, WindowUsage};
 use crate::runtime::{Caps, ReadBack};
 
 /// Version of the measuring protocol. Raised by hand when a change moves numbers; METHODOLOGY.md has the table.
@@ -41,7 +41,7 @@ pub struct Shared {
 
 /// The record of a run that came to an end and was gated.
 #[must_use]
-pub fn of_judged(sitting: &Sitting, judged: &Judged<'_>, series: &Series, series_path: &str) -> Record {
+pub fn of_judged(sitting: &Sitting, judged: &Judged<'_>, series_path: &str) -> Record {
     let measured = &judged.measured;
     let mut record = base(sitting, &measured.who, measured.read_back);
     record.gates = Some(GateFacts {
@@ -56,7 +56,7 @@ pub fn of_judged(sitting: &Sitting, judged: &Judged<'_>, series: &Series, series
     match (judged.failure(), measured.drained.full_window()) {
         (Some(why), _) => record.note = why,
         (None, None) => record.note = "no row landed".into(),
-        (None, Some(window)) => match metrics(measured, window, series) {
+        (None, Some(window)) => match metrics(measured, window, &measured.series) {
             Err(why) => record.note = why,
             Ok((metrics, usage)) => {
                 record.status = Status::Ok;
@@ -178,11 +178,9 @@ fn metrics(measured: &Measured<'_>, window: Window, series: &Series) -> Result<(
     metrics.set(Metric::DataPlaneCoresUsed, usage.cpu_us / 1e6 / window.seconds());
     metrics.set(Metric::ArmCoresUsed, usage.cpu_us / 1e6 / window.seconds());
     metrics.set(Metric::DataPlanePeakAnonMb, usage.peak_anon as f64 / 1e6);
-    if let Some(peak) = usage.peak {
-        metrics.set(Metric::PeakMb, peak as f64 / 1e6);
-    }
-    if let Some(share) = usage.throttled_share() {
-        metrics.set(Metric::ThrottledShare, share);
+    metrics.set(Metric::PeakMb, usage.peak_current as f64 / 1e6);
+    if measured.read_back.is_some() {
+        metrics.set(Metric::ThrottledShare, usage.throttled_share);
     }
     if measured.inserts > 0 {
         metrics.set(Metric::RowsPerInsert, measured.inserted as f64 / measured.inserts as f64);
@@ -191,7 +189,7 @@ fn metrics(measured: &Measured<'_>, window: Window, series: &Series) -> Result<(
     let server = |name: &str| series.window(name, window.from_us, measured.stopped_us).map_err(|e| e.to_string());
     let clickhouse = server("clickhouse")?;
     metrics.set(Metric::ClickhouseCpuUsPerRow, clickhouse.cpu_us / rows);
-    metrics.set(Metric::ClickhousePeakMb, clickhouse.peak_anon as f64 / 1e6);
+    metrics.set(Metric::ClickhousePeakMb, clickhouse.peak_current as f64 / 1e6);
     metrics.set(Metric::BrokerCpuUsPerRow, server("broker")?.cpu_us / rows);
     Ok((metrics, usage))
 }
@@ -201,8 +199,8 @@ fn flags_of(window: Window, usage: &WindowUsage) -> Vec<Flag> {
     if window.seconds() < SHORT_WINDOW_S {
         flags.push(Flag::ShortWindow { seconds: window.seconds() });
     }
-    if let Some(share) = usage.throttled_share().filter(|share| *share >= THROTTLED_SHARE) {
-        flags.push(Flag::CpuThrottled { share });
+    if usage.throttled_share >= THROTTLED_SHARE {
+        flags.push(Flag::CpuThrottled { share: usage.throttled_share });
     }
     flags
 }

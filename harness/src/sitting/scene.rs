@@ -1,13 +1,19 @@
 //! What the drain loop sees of a running arm.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::infra::broker::Admin;
 use crate::infra::clickhouse::{Client, ClientError};
 use crate::measure::drain::Scene;
-use crate::measure::sampler::now_us;
 use crate::runtime::Running;
 use crate::runtime::interrupt::{self, Interrupt};
+
+/// Microseconds since the epoch, the sampler's clock.
+#[must_use]
+pub fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
 
 /// An arm draining into a table.
 pub struct ArmScene<'a> {
