@@ -1,9 +1,294 @@
 //! A sitting: the infrastructure up, the topic full, then every run of the plan, one after the other.
 //!
-//! A run goes through types, so that the compiler holds the order: [`arm::Planned`] → [`arm::Prepared`] →
-//! [`arm::Measured`] → [`arm::Judged`]. Only the last has a record.
+//! A run goes through types, so that the compiler holds the order: [`arm::Planned`] → [`arm::Identified`] →
+//! [`arm::Prepared`] → [`arm::Measured`] → [`arm::Judged`]. A number comes only from the last.
 
 pub mod arm;
+mod error;
+mod outcome;
 pub mod report;
 pub mod scene;
+pub mod stage;
 pub mod values;
+
+use std::collections::HashMap;
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use uuid::Uuid;
+use weir_model::archive::Archive;
+use weir_model::digest::Digest;
+use weir_model::id::{RunId, SittingId};
+use weir_model::record::{ProtocolFacts, Record};
+
+pub use error::SittingError;
+pub use outcome::Outcome;
+
+use crate::build::{self, Source};
+use crate::plan::RunPlan;
+use crate::runtime::interrupt::{self, Interrupt};
+use crate::runtime::lock::HostLock;
+use crate::runtime::process::ProcessRuntime;
+use crate::runtime::{Enforcement, Runtime};
+use crate::setup::{self, Home};
+use crate::workload::expect::Expect;
+use crate::workload::{IngestSpec, producer};
+use arm::{Failed, Judged, Planned};
+use report::Shared;
+use stage::{Places, Stage};
+use values::Values;
+
+/// A sitting under way.
+pub struct Sitting {
+    /// What is to be run.
+    pub plan: RunPlan,
+    /// Its identity.
+    pub id: SittingId,
+    /// The infrastructure.
+    pub stage: Stage,
+    /// Closed forms of the corpus.
+    pub expect: Expect,
+    /// When the topic was filled, in µs since the epoch.
+    pub send_ts_us: RangeInclusive<i64>,
+    /// What every record has in common.
+    pub shared: Shared,
+    /// The `bench` binary.
+    pub bench: PathBuf,
+    spec: IngestSpec,
+    archive: Archive,
+    results: PathBuf,
+    run: PathBuf,
+    bins: PathBuf,
+    chdb: PathBuf,
+    digests: HashMap<PathBuf, Digest>,
+    // last: other sittings wait until everything above is gone
+    _lock: HostLock,
+}
+
+/// A UUID of version 7, by this host's clock.
+fn uuid() -> Uuid {
+    Uuid::now_v7()
+}
+
+impl Sitting {
+    /// Fetches and builds what is missing, takes the host, starts the infrastructure and fills the topic.
+    ///
+    /// # Errors
+    /// What could not be had. Nothing is left running.
+    pub fn open(plan: RunPlan, root: &Path, home: Home) -> Result<Self, SittingError> {
+        let id = SittingId::try_from(uuid()).unwrap_or_else(|_| unreachable!("a fresh UUID has version 7"));
+        let lock = HostLock::acquire(home.root(), &format!("bench run, sitting {id}"))?;
+        interrupt::install().map_err(SittingError::folder(Path::new("signal handlers")))?;
+        setup::ensure(&home)?;
+        build::build(root, &plan.bins())?;
+        let spec = IngestSpec::load(&root.join("workload/ingest"))?;
+        let run = home.run(&id.to_string());
+        fs::create_dir_all(&run).map_err(SittingError::folder(&run))?;
+        let bins = build::own_folder()?;
+        let bench = bins.join("bench");
+        let runtime = ProcessRuntime::with(bench.clone(), &id.to_string(), crate::cgroup::Hierarchy::detect()?);
+        runtime.sweep()?;
+        let unenforced = match runtime.enforcement() {
+            Enforcement::Enforced(_) => None,
+            Enforcement::Unenforced { reason, .. } => Some(reason),
+        };
+        let places = Places { home: &home, run: &run, bench: &bench };
+        let stage = Stage::open(&plan, &spec, places, runtime)?;
+        let send_ts_us = fill(&stage, &spec, &plan)?;
+        let source = Source::of(root);
+        let results = root.join("results");
+        let shared = Shared {
+            protocol: ProtocolFacts {
+                harness_version: report::HARNESS_VERSION,
+                dataset_version: spec.dataset_version(),
+                harness_commit: source.commit.clone(),
+                seed: plan.seed,
+                batches: plan.batches,
+            },
+            infra: stage.facts(&plan)?,
+            flags: crate::verdict::flags::of_host(&plan.host, source.dirty),
+            unenforced,
+            toolchain: source.toolchain,
+        };
+        Ok(Self {
+            id,
+            expect: Expect::new(&spec),
+            send_ts_us,
+            shared,
+            bench,
+            archive: Archive::open(&results),
+            results,
+            run,
+            bins,
+            chdb: home.libchdb(),
+            digests: HashMap::new(),
+            spec,
+            stage,
+            plan,
+            _lock: lock,
+        })
+    }
+
+    /// Carries out the plan. Each run is recorded when it ends; a signal ends the sitting between two records.
+    ///
+    /// # Errors
+    /// When the infrastructure fails, or a signal came. What was recorded stays.
+    pub fn run(mut self) -> Result<Outcome, SittingError> {
+        let plan = self.plan.clone();
+        let mut records = Vec::new();
+        for slot in &plan.slots {
+            let run_id = RunId::try_from(uuid()).unwrap_or_else(|_| unreachable!("a fresh UUID has version 7"));
+            let record = self.one(Planned { run_id, slot: *slot, arm: &plan.arms[slot.arm] })?;
+            self.archive.append(&record)?;
+            if let Record::Measurement(measurement) = record {
+                eprintln!("{}", outcome::line(&measurement, plan.slots.len()));
+                records.push(*measurement);
+            }
+        }
+        Ok(Outcome { records })
+    }
+
+    /// One run, from its place in the plan to its record.
+    fn one(&mut self, planned: Planned<'_>) -> Result<Record, SittingError> {
+        self.stage.check()?;
+        if interrupt::pending() != Interrupt::None {
+            return Err(SittingError::Interrupted);
+        }
+        let who = match planned.identify(self)? {
+            Ok(who) => who,
+            Err(Failed(why)) => return Ok(report::of_unidentified(self, planned, &why)),
+        };
+        let prepared = match who.clone().prepare(self)? {
+            Ok(prepared) => prepared,
+            Err(Failed(why)) => return Ok(report::of_failed(self, &who, &why)),
+        };
+        let measured = match prepared.measure(self)? {
+            Ok(measured) => measured,
+            Err(Failed(why)) => return Ok(report::of_failed(self, &who, &why)),
+        };
+        if measured.interrupted() {
+            return Err(SittingError::Interrupted);
+        }
+        let judged = measured.judge(self)?;
+        let series = self.keep_series(&judged)?;
+        Ok(report::of_judged(self, &judged, &series))
+    }
+
+    /// Keeps the raw samples of a run beside the archive; gives their path relative to it.
+    fn keep_series(&self, judged: &Judged<'_>) -> Result<String, SittingError> {
+        let env = &self.plan.resolved.id;
+        let relative = format!("{env}/series/{}.jsonl.zst", judged.measured.who.planned.run_id);
+        let path = self.results.join(&relative);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(SittingError::folder(folder))?;
+        }
+        judged.measured.series.compress_to(&path)?;
+        Ok(relative)
+    }
+
+    /// Rows that the target table must hold in the end.
+    #[must_use]
+    pub fn expected_rows(&self) -> u64 {
+        self.expect.rows(self.plan.workload.tier(), self.plan.batches)
+    }
+
+    /// The target table.
+    #[must_use]
+    pub fn table(&self) -> &str {
+        self.spec.table(self.plan.workload.tier())
+    }
+
+    /// Drops the target table, if it is there, and creates it empty.
+    fn recreate_table(&self) -> Result<(), SittingError> {
+        self.stage.client.execute(&format!("DROP TABLE IF EXISTS {} SYNC", self.table()))?;
+        Ok(self.stage.client.execute(self.spec.create_table(self.plan.workload.tier()))?)
+    }
+
+    /// Rows and queries that ClickHouse has counted as inserted since it started.
+    fn insert_counters(&self) -> Result<(u64, u64), SittingError> {
+        let sql = "SELECT sumIf(value, event = 'InsertedRows'), sumIf(value, event = 'InsertQuery') FROM system.events";
+        self.stage.pair(sql)
+    }
+
+    /// The folder of one run, made.
+    fn run_dir(&self, run: RunId) -> Result<PathBuf, SittingError> {
+        let dir = self.run.join(run.to_string());
+        fs::create_dir_all(&dir).map_err(SittingError::folder(&dir))?;
+        Ok(dir)
+    }
+
+    /// The values of an arm's placeholders.
+    fn values<'v>(&'v self, planned: &Planned<'v>, run_dir: &'v Path, group: &'v str) -> Values<'v> {
+        Values {
+            endpoints: &self.stage.endpoints,
+            table: self.table(),
+            group,
+            tier: self.plan.workload.tier(),
+            caps: planned.arm.caps,
+            variant: planned.arm.variant(),
+            containers: &planned.arm.entrant.envelope.containers,
+            entrant_dir: &planned.arm.dir,
+            run_dir,
+            bins: &self.bins,
+            chdb: &self.chdb,
+        }
+    }
+
+    /// Where a program is: as given if it is a path, else built beside this one, else on `PATH`.
+    fn program(&self, name: &str) -> PathBuf {
+        let beside = self.bins.join(name);
+        if name.contains('/') || beside.is_file() {
+            return if name.contains('/') { PathBuf::from(name) } else { beside };
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file()).unwrap_or(beside)
+    }
+
+    /// What a command prints, or why it did not.
+    fn ask(&self, command: &[String]) -> Result<String, String> {
+        let program = self.program(&command[0]);
+        let output = std::process::Command::new(&program)
+            .args(&command[1..])
+            .output()
+            .map_err(|error| format!("cannot be started: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("failed: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// The digest of a file, computed once a sitting.
+    fn digest_of(&mut self, path: &Path) -> std::io::Result<Digest> {
+        if let Some(known) = self.digests.get(path) {
+            return Ok(known.clone());
+        }
+        let digest = Digest::of_reader(fs::File::open(path)?)?;
+        self.digests.insert(path.to_path_buf(), digest.clone());
+        Ok(digest)
+    }
+
+    /// A bar for one run.
+    fn progress(&self, planned: &Planned<'_>, expected: u64) -> ProgressBar {
+        let label = format!("{} {}/{}", planned.arm.label(), planned.slot.rep, self.plan.reps);
+        bar(&label, expected, "rows")
+    }
+}
+
+/// A progress bar; indicatif draws nothing when stderr is no terminal.
+fn bar(label: &str, length: u64, unit: &str) -> ProgressBar {
+    let template = format!("{{msg}} [{{bar:30}}] {{human_pos}}/{{human_len}} {unit} {{per_sec}}");
+    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(length).with_style(style.progress_chars("=> ")).with_message(label.to_owned())
+}
+
+/// Makes the topic hold exactly the corpus; gives the interval of its `send_ts`.
+fn fill(stage: &Stage, spec: &IngestSpec, plan: &RunPlan) -> Result<RangeInclusive<i64>, SittingError> {
+    let progress = bar("filling the topic", plan.batches, "batches");
+    let now = SystemTime::now();
+    let filled = producer::prefill(&stage.admin, spec, stage.fill(plan, now), &|done| progress.set_position(done));
+    progress.finish_and_clear();
+    Ok(filled?)
+}
