@@ -236,7 +236,7 @@ impl<'a> Measured<'a> {
     /// When the table cannot be read.
     pub fn judge(self, sitting: &Sitting) -> Result<Judged<'a>, SittingError> {
         let table = sitting.table();
-        let (rows, distinct) = sitting.stage.client.query_pair(&identities_sql(table))?;
+        let (rows, distinct) = sitting.stage.pair(&identities_sql(table))?;
         let tier = sitting.plan.workload.tier();
         let wanted = Wanted {
             expect: &sitting.expect,
@@ -244,10 +244,16 @@ impl<'a> Measured<'a> {
             batches: sitting.plan.batches,
             send_ts_us: &sitting.send_ts_us,
         };
-        let lines = sitting.stage.client.query_lines(&gate_sql(tier, table))?;
+        let lines = sitting.stage.client.lines(&gate_sql(tier, table))?;
         let rows_of_gate = lines.map(|line| -> Result<GateRow, SittingError> { Ok(GateRow::parse(&line?)?) });
         let report = gates::judge(wanted, Totals { rows, distinct, inserted: self.inserted }, rows_of_gate)?;
         Ok(Judged { measured: self, report })
+    }
+
+    /// Whether a signal cut the run short; then there is nothing to record.
+    #[must_use]
+    pub fn interrupted(&self) -> bool {
+        self.drained.ending == Ending::Interrupted
     }
 
     /// The last lines of the arm's log.
@@ -281,11 +287,5 @@ impl Judged<'_> {
             why.push(format!("its log ends:\n{tail}"));
         }
         Some(why.join("\n"))
-    }
-
-    /// Whether the run was cut short by a signal; then there is nothing to record.
-    #[must_use]
-    pub fn interrupted(&self) -> bool {
-        self.measured.drained.ending == Ending::Interrupted
     }
 }

@@ -36,14 +36,6 @@ macro_rules! wraps {
                 /// Its log.
                 log: PathBuf,
             },
-            /// A part of the infrastructure does not come up.
-            #[error("{what} does not serve after a minute; its log is {}", log.display())]
-            InfraSlow {
-                /// Which.
-                what: &'static str,
-                /// Its log.
-                log: PathBuf,
-            },
             /// ClickHouse gave another answer than was asked for.
             #[error("ClickHouse answered `{answer}` to: {sql}")]
             Answer {
@@ -73,7 +65,6 @@ macro_rules! wraps {
                     $(Self::$variant(inner) => inner.code(),)+
                     Self::Folder { .. } => "folder",
                     Self::InfraEnded { .. } => "infra_ended",
-                    Self::InfraSlow { .. } => "infra_slow",
                     Self::Answer { .. } => "clickhouse_answer",
                     Self::Interrupted => "interrupted",
                     Self::RunsFailed { .. } => "runs_failed",
@@ -109,6 +100,7 @@ wraps! {
     Client(crate::infra::clickhouse::ClientError), "ClickHouse failed.";
     Broker(crate::infra::broker::BrokerError), "The broker failed.";
     EmbeddedBroker(crate::infra::embedded::broker::EmbeddedBrokerError), "The broker does not start.";
+    Launch(crate::infra::embedded::clickhouse::launch::LaunchError), "ClickHouse does not start.";
     Registry(crate::infra::embedded::registry::RegistryError), "The registry does not start.";
     Spec(crate::workload::spec::SpecError), "The workload is wrong.";
     Prefill(crate::workload::producer::PrefillError), "The topic cannot be filled.";

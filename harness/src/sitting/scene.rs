@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::infra::broker::Admin;
-use crate::infra::clickhouse::{Client, ClientError};
+use super::SittingError;
+use crate::infra::clickhouse::Client;
 use crate::measure::drain::Scene;
 use crate::runtime::Running;
 use crate::runtime::interrupt::{self, Interrupt};
@@ -32,19 +33,21 @@ pub struct ArmScene<'a> {
 }
 
 impl Scene for ArmScene<'_> {
-    type Error = ClientError;
+    type Error = SittingError;
 
     fn now_us(&self) -> u64 {
         now_us()
     }
 
-    fn rows(&mut self) -> Result<u64, ClientError> {
-        self.clickhouse.query_number(&format!("SELECT count() FROM {}", self.table))
+    fn rows(&mut self) -> Result<u64, SittingError> {
+        let sql = format!("SELECT count() FROM {}", self.table);
+        let answer = self.clickhouse.query_text(&sql)?;
+        answer.trim().parse().map_err(|_| SittingError::Answer { sql, answer })
     }
 
     fn consuming(&mut self) -> bool {
         // a broker that does not answer says nothing; the window then opens at the last empty observation
-        self.broker.has_stable_member(self.group).unwrap_or(false)
+        matches!(self.broker.group(self.group), Ok(Some(state)) if state.is_consuming())
     }
 
     fn ended(&mut self) -> Option<String> {

@@ -1,20 +1,22 @@
 //! The infrastructure of the embedded environment, up and under its caps for as long as the value lives.
 
 use std::fs;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
+
+use weir_model::environment::ServiceCaps;
+use weir_model::record::{InfraFacts, ServiceFacts};
 
 use super::SittingError;
 use super::values::Endpoints;
 use crate::infra::broker::Admin;
 use crate::infra::clickhouse::Client;
 use crate::infra::embedded::broker::{Broker, BrokerSettings};
+use crate::infra::embedded::clickhouse::launch::{self, Launch};
 use crate::infra::embedded::registry::Registry;
 use crate::plan::RunPlan;
-use crate::runtime::interrupt::{self, Interrupt};
 use crate::runtime::process::ProcessRuntime;
-use crate::runtime::{Caps, Running, Runtime, Service};
+use crate::runtime::{Caps, Running, Runtime};
 use crate::setup::Home;
 use crate::workload::IngestSpec;
 
@@ -34,7 +36,8 @@ pub struct Stage {
     pub clickhouse: Box<dyn Running>,
     /// The broker's process.
     pub broker: Box<dyn Running>,
-    registry: Registry,
+    _registry: Registry,
+    broker_version: String,
     /// Id of the workload's schema.
     pub schema_id: u32,
     /// Addresses for arms.
@@ -67,7 +70,7 @@ impl Stage {
     ) -> Result<Self, SittingError> {
         let state = places.home.state(plan.environment.id.as_str());
         fs::create_dir_all(&state).map_err(SittingError::folder(&state))?;
-        let broker_caps = caps(plan.resolved.broker.cpus, plan.resolved.broker.memory);
+        let broker_caps = caps(plan.resolved.broker);
         let broker = Broker::prepare(&BrokerSettings {
             libs: places.home.kafka_libs(),
             data: state.join("kafka"),
@@ -78,11 +81,10 @@ impl Stage {
         let mut broker_process = runtime.start(broker.service())?;
         let registry = Registry::start(&state.join("registry.json"))?;
         let schema_id = registry.register(&spec.topic.subject, spec.schema())?;
-        let clickhouse = ClickHouse::prepare(plan, places)?;
-        let mut clickhouse_process = runtime.start(&clickhouse.service)?;
-        let address = clickhouse.wait_ready(clickhouse_process.as_mut())?;
+        let launch = clickhouse(plan, places)?;
+        let mut clickhouse_process = runtime.start(&launch::service(&launch))?;
+        let client = launch::wait_ready(&launch, clickhouse_process.as_mut(), PATIENCE)?;
         let admin = broker.wait_ready(broker_process.as_mut(), PATIENCE)?;
-        let client = Client::new(&format!("http://{address}"));
         Ok(Self {
             client,
             admin,
@@ -91,13 +93,53 @@ impl Stage {
             endpoints: Endpoints {
                 broker: broker.bootstrap().to_owned(),
                 registry: registry.address().to_string(),
-                clickhouse: address.to_string(),
+                clickhouse: client.url().trim_start_matches("http://").to_owned(),
                 topic: spec.topic.name.clone(),
             },
-            registry,
+            _registry: registry,
+            broker_version: places.home.kafka_version().to_owned(),
             schema_id,
             runtime,
         })
+    }
+
+    /// The infrastructure as records tell it.
+    ///
+    /// # Errors
+    /// When ClickHouse does not say its version.
+    pub fn facts(&self, plan: &RunPlan) -> Result<InfraFacts, SittingError> {
+        let capped = |kind: &str, version: String, caps: ServiceCaps| ServiceFacts {
+            kind: kind.to_owned(),
+            version,
+            cpus: Some(caps.cpus),
+            memory: Some(caps.memory),
+        };
+        let clickhouse = self.client.query_text("SELECT version()")?.trim().to_owned();
+        Ok(InfraFacts {
+            partitions: plan.environment.infra.partitions,
+            broker: capped("kafka", self.broker_version.clone(), plan.resolved.broker),
+            clickhouse: capped("clickhouse", clickhouse, plan.resolved.clickhouse),
+            registry: ServiceFacts {
+                kind: "embedded".into(),
+                version: env!("CARGO_PKG_VERSION").into(),
+                cpus: None,
+                memory: None,
+            },
+            ceilings: std::collections::BTreeMap::new(),
+        })
+    }
+
+    /// The two numbers that a statement gives.
+    ///
+    /// # Errors
+    /// When ClickHouse fails or gives something else.
+    pub fn pair(&self, sql: &str) -> Result<(u64, u64), SittingError> {
+        let answer = self.client.query_text(sql)?;
+        let numbers: Vec<u64> = answer.trim().split('\t').filter_map(|text| text.parse().ok()).collect();
+        match numbers[..] {
+            [first, second] => Ok((first, second)),
+            _ => Err(SittingError::Answer { sql: sql.to_owned(), answer }),
+        }
     }
 
     /// Fails if a part of the infrastructure has ended.
@@ -114,72 +156,23 @@ impl Stage {
     }
 }
 
-fn caps(cpus: f64, memory: u64) -> Caps {
-    Caps { cpus, memory }
+fn caps(of: ServiceCaps) -> Caps {
+    Caps { cpus: of.cpus, memory: of.memory }
 }
 
-/// The embedded ClickHouse as a service that tells its address in a file.
-struct ClickHouse {
-    service: Service,
-    address_file: PathBuf,
-}
-
-impl ClickHouse {
-    /// A server with an empty data directory.
-    fn prepare(plan: &RunPlan, places: Places<'_>) -> Result<Self, SittingError> {
-        let dir = places.run.join("clickhouse");
-        fs::create_dir_all(&dir).map_err(SittingError::folder(&dir))?;
-        let address_file = dir.join("address");
-        let limits = plan.resolved.clickhouse;
-        let shown = |path: PathBuf| path.display().to_string();
-        let command = vec![
-            shown(places.bench.to_path_buf()),
-            "clickhouse".into(),
-            "--library".into(),
-            shown(places.home.libchdb()),
-            "--data".into(),
-            shown(dir.join("data")),
-            "--address-file".into(),
-            shown(address_file.clone()),
-            "--max-server-memory".into(),
-            (limits.memory / 10 * 9).to_string(),
-        ];
-        let service = Service {
-            name: "clickhouse".into(),
-            command,
-            env: std::collections::BTreeMap::new(),
-            log: dir.join("clickhouse.log"),
-            dir,
-            caps: Some(caps(limits.cpus, limits.memory)),
-            grace: Duration::from_secs(20),
-        };
-        Ok(Self { service, address_file })
-    }
-
-    /// Waits until the server has written its address and answers.
-    fn wait_ready(&self, running: &mut dyn Running) -> Result<SocketAddr, SittingError> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(exit) = running.exited() {
-                return Err(SittingError::InfraEnded {
-                    what: "ClickHouse",
-                    exit,
-                    log: self.service.log.clone(),
-                });
-            }
-            let address = fs::read_to_string(&self.address_file).ok();
-            if let Some(address) = address.and_then(|text| text.trim().parse().ok()) {
-                if Client::new(&format!("http://{address}")).ping() {
-                    return Ok(address);
-                }
-            }
-            if interrupt::pending() != Interrupt::None {
-                return Err(SittingError::Interrupted);
-            }
-            if Instant::now() >= deadline {
-                return Err(SittingError::InfraSlow { what: "ClickHouse", log: self.service.log.clone() });
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
+/// A ClickHouse with an empty data directory.
+fn clickhouse(plan: &RunPlan, places: Places<'_>) -> Result<Launch, SittingError> {
+    let run = places.run.join("clickhouse");
+    fs::create_dir_all(&run).map_err(SittingError::folder(&run))?;
+    Ok(Launch {
+        name: "clickhouse".into(),
+        program: places.bench.to_path_buf(),
+        library: places.home.libchdb(),
+        data: run.join("data"),
+        run,
+        startup: None,
+        config: None,
+        users: vec![],
+        caps: Some(caps(plan.resolved.clickhouse)),
+    })
 }
