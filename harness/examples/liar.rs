@@ -39,6 +39,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let lie = std::env::var("LIE")?;
+    if lie == "asleep" {
+        loop {
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+    }
     let (consumer, messages) = consume()?;
     let schema = Schema::parse_str(SCHEMA)?;
     let mut rows = Vec::new();

@@ -1,5 +1,7 @@
 //! The order of a sitting: every repetition runs each arm once, in an order drawn from a recorded seed.
 
+use weir_model::stats::Random;
+
 /// One run of the sitting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
@@ -14,36 +16,16 @@ pub struct Slot {
 /// Interleaves `arms` over `reps` repetitions.
 #[must_use]
 pub fn interleave(arms: usize, reps: u32, seed: u64) -> Vec<Slot> {
-    let mut draw = SplitMix(seed);
+    let mut random = Random::new(seed);
     let mut slots = Vec::with_capacity(arms * reps as usize);
     for rep in 1..=reps {
         let mut line: Vec<usize> = (0..arms).collect();
-        for last in (1..arms).rev() {
-            line.swap(last, draw.below(last as u64 + 1) as usize);
-        }
+        random.shuffle(&mut line);
         for arm in line {
             slots.push(Slot { order: slots.len() as u32 + 1, rep, arm });
         }
     }
     slots
-}
-
-/// SplitMix64 (Steele, Lea and Flood 2014): small, seeded, the same on every platform.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A draw from `0..bound`, by multiplication: biased by less than 2^-60 for the few arms of a sitting.
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
 }
 
 #[cfg(test)]

@@ -59,7 +59,6 @@ pub struct Sitting {
     pub bench: PathBuf,
     spec: IngestSpec,
     archive: Archive,
-    results: PathBuf,
     run: PathBuf,
     bins: PathBuf,
     chdb: PathBuf,
@@ -99,7 +98,6 @@ impl Sitting {
         let stage = Stage::open(&plan, &spec, places, runtime)?;
         let send_ts_us = fill(&stage, &spec, &plan)?;
         let source = Source::of(root);
-        let results = root.join("results");
         let shared = Shared {
             protocol: ProtocolFacts {
                 harness_version: report::HARNESS_VERSION,
@@ -119,8 +117,7 @@ impl Sitting {
             send_ts_us,
             shared,
             bench,
-            archive: Archive::open(&results),
-            results,
+            archive: Archive::open(root.join("results"))?,
             run,
             bins,
             chdb: home.libchdb(),
@@ -179,14 +176,11 @@ impl Sitting {
 
     /// Keeps the raw samples of a run beside the archive; gives their path relative to it.
     fn keep_series(&self, judged: &Judged<'_>) -> Result<String, SittingError> {
-        let env = &self.plan.resolved.id;
-        let relative = format!("{env}/series/{}.jsonl.zst", judged.measured.who.planned.run_id);
-        let path = self.results.join(&relative);
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(SittingError::folder(folder))?;
-        }
-        judged.measured.series.compress_to(&path)?;
-        Ok(relative)
+        let run = judged.measured.who.planned.run_id;
+        let compressed = self.run_dir(run)?.join("series.jsonl.zst");
+        judged.measured.series.compress_to(&compressed)?;
+        let bytes = fs::read(&compressed).map_err(SittingError::folder(&compressed))?;
+        Ok(self.archive.keep_series(&self.plan.resolved.id, run, &bytes)?)
     }
 
     /// Rows that the target table must hold in the end.
