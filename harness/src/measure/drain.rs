@@ -11,6 +11,11 @@ pub trait Scene {
 
     /// Microseconds on the clock shared with the sampler.
     fn now_us(&self) -> u64;
+    /// Fails when the infrastructure can no longer carry the arm, so that the arm is not blamed.
+    ///
+    /// # Errors
+    /// What has ended.
+    fn check(&mut self) -> Result<(), Self::Error>;
     /// Rows in the target table.
     ///
     /// # Errors
@@ -125,6 +130,7 @@ pub fn watch<S: Scene>(scene: &mut S, expected: u64, pace: Pace) -> Result<Drain
     let mut observations: Vec<Observation> = Vec::new();
     let mut changed_us = started_us;
     let ending = loop {
+        scene.check()?;
         if consuming_us.is_none() && scene.consuming() {
             consuming_us = Some(scene.now_us());
         }
@@ -190,6 +196,9 @@ mod tests {
 
         fn now_us(&self) -> u64 {
             self.now
+        }
+        fn check(&mut self) -> Result<(), Self::Error> {
+            Ok(())
         }
         fn rows(&mut self) -> Result<u64, Self::Error> {
             Ok((self.rows)(self.now))

@@ -16,7 +16,7 @@ pub struct Slot {
 /// Interleaves `arms` over `reps` repetitions.
 #[must_use]
 pub fn interleave(arms: usize, reps: u32, seed: u64) -> Vec<Slot> {
-    let mut random = Random::new(seed);
+    let mut random = Random::seeded(seed);
     let mut slots = Vec::with_capacity(arms * reps as usize);
     for rep in 1..=reps {
         let mut line: Vec<usize> = (0..arms).collect();

@@ -182,7 +182,7 @@ impl<'a> Prepared<'a> {
     ///
     /// # Errors
     /// When the infrastructure fails; [`Failed`] inside when the arm cannot be started under its caps.
-    pub fn measure(self, sitting: &Sitting) -> Result<Result<Measured<'a>, Failed>, SittingError> {
+    pub fn measure(self, sitting: &mut Sitting) -> Result<Result<Measured<'a>, Failed>, SittingError> {
         let expected = sitting.expected_rows();
         let mut sampler = Sampler::start(&sitting.bench, &self.service.dir.join("series.jsonl"))?;
         sampler.add("broker", sitting.stage.broker.as_ref())?;
@@ -213,14 +213,14 @@ impl<'a> Prepared<'a> {
         }))
     }
 
-    fn watch(&self, sitting: &Sitting, running: &mut dyn Running, expected: u64) -> Result<Drained, SittingError> {
+    fn watch(&self, sitting: &mut Sitting, running: &mut dyn Running, expected: u64) -> Result<Drained, SittingError> {
+        let table = sitting.table().to_owned();
         let progress = sitting.progress(&self.who.planned, expected);
         let mut scene = ArmScene {
             running,
-            clickhouse: &sitting.stage.client,
-            broker: &sitting.stage.admin,
+            stage: &mut sitting.stage,
             group: &self.group,
-            table: sitting.table(),
+            table: &table,
             tell: &mut |rows| progress.set_position(rows),
         };
         let drained = drain::watch(&mut scene, expected, Pace::default());

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::infra::broker::Admin;
 use super::SittingError;
-use crate::infra::clickhouse::Client;
+use super::stage::Stage;
 use crate::measure::drain::Scene;
 use crate::runtime::Running;
 use crate::runtime::interrupt::{self, Interrupt};
@@ -20,10 +19,8 @@ pub fn now_us() -> u64 {
 pub struct ArmScene<'a> {
     /// The arm.
     pub running: &'a mut dyn Running,
-    /// The shared ClickHouse.
-    pub clickhouse: &'a Client,
-    /// The broker.
-    pub broker: &'a Admin,
+    /// What it runs against.
+    pub stage: &'a mut Stage,
     /// The arm's consumer group.
     pub group: &'a str,
     /// The target table.
@@ -39,15 +36,19 @@ impl Scene for ArmScene<'_> {
         now_us()
     }
 
+    fn check(&mut self) -> Result<(), SittingError> {
+        self.stage.check()
+    }
+
     fn rows(&mut self) -> Result<u64, SittingError> {
         let sql = format!("SELECT count() FROM {}", self.table);
-        let answer = self.clickhouse.query_text(&sql)?;
+        let answer = self.stage.client.query_text(&sql)?;
         answer.trim().parse().map_err(|_| SittingError::Answer { sql, answer })
     }
 
     fn consuming(&mut self) -> bool {
         // a broker that does not answer says nothing; the window then opens at the last empty observation
-        matches!(self.broker.group(self.group), Ok(Some(state)) if state.is_consuming())
+        matches!(self.stage.admin.group(self.group), Ok(Some(state)) if state.is_consuming())
     }
 
     fn ended(&mut self) -> Option<String> {
