@@ -3,8 +3,13 @@
 pub mod clickhouse;
 pub mod doctor;
 pub mod sampler;
+pub mod list;
+pub mod publish;
+pub mod root;
+pub mod run;
 pub mod setup;
 pub mod supervise;
+pub mod verify;
 
 use std::process::ExitCode;
 
@@ -21,6 +26,14 @@ pub struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Measure arms, gate every row, append records and draw the page
+    Run(Box<run::Args>),
+    /// Show entrants and variants, workloads, environments
+    List(list::Args),
+    /// Draw the archive
+    Publish(publish::Args),
+    /// Prove that no results file was changed
+    Verify(verify::Args),
     Setup(setup::Args),
     /// Sample what services use (started by the harness itself).
     #[command(hide = true)]
@@ -38,6 +51,10 @@ impl Bench {
     #[must_use]
     pub fn run(self) -> ExitCode {
         let outcome: Result<(), Box<dyn Coded>> = match self.verb {
+            Verb::Run(args) => run::run(&args),
+            Verb::List(args) => list::run(&args),
+            Verb::Publish(args) => publish::run(&args),
+            Verb::Verify(args) => verify::run(&args),
             Verb::Setup(args) => setup::run(&args),
             Verb::Sampler(args) => sampler::run(&args),
             Verb::Doctor(args) => doctor::run(&args),

@@ -1,0 +1,57 @@
+//! `bench verify`: walk the hash chain of every results file.
+
+use clap::Args as ClapArgs;
+use weir_model::archive::{Archive, ArchiveError};
+use weir_model::error::Coded;
+
+use super::root::Root;
+
+/// Arguments of `bench verify`.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    #[command(flatten)]
+    root: Root,
+}
+
+/// The archive is not what was appended to it.
+#[derive(Debug, thiserror::Error)]
+#[error("{count} places of the archive are not what was appended:\n{listed}")]
+pub struct Damaged {
+    count: usize,
+    listed: String,
+}
+
+impl Coded for Damaged {
+    fn code(&self) -> &'static str {
+        "archive_damaged"
+    }
+
+    fn hint(&self) -> Option<String> {
+        Some("restore the named file from version control; a wrong result is retracted, never edited".into())
+    }
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// When the archive cannot be read, or is not what was appended.
+pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
+    let root = args.root.find()?;
+    let report = Archive::open(root.join("results")).and_then(|archive| archive.verify()).map_err(boxed)?;
+    for torn in &report.torn {
+        eprintln!("note: {torn}");
+    }
+    if report.is_whole() {
+        for file in &report.files {
+            println!("{}  {} lines  {}", file.head, file.lines, file.file.display());
+        }
+        println!("{} files, every line follows from the one before", report.files.len());
+        return Ok(());
+    }
+    let listed: Vec<String> = report.damage.iter().map(ToString::to_string).collect();
+    Err(Box::new(Damaged { count: listed.len(), listed: listed.join("\n") }))
+}
+
+fn boxed(error: ArchiveError) -> Box<dyn Coded> {
+    Box::new(error)
+}
