@@ -183,3 +183,13 @@ fn harness_depends_on_no_system() {
         }
     }
 }
+
+#[test]
+fn harness_version_is_documented() {
+    let text = fs::read_to_string(root().join("METHODOLOGY.md")).expect("METHODOLOGY.md");
+    let table = text.split("| version | date | change |").nth(1).expect("the table of protocol versions");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let versions: Vec<&str> = rows.filter_map(|row| row.split('|').nth(1)).map(str::trim).collect();
+    let constant = weir_harness::sitting::report::HARNESS_VERSION.to_string();
+    assert_eq!(versions.last(), Some(&constant.as_str()), "raise both, or neither: {versions:?}");
+}
