@@ -315,3 +315,102 @@ fn variants(entrant: &Entrant, choice: &VariantChoice, workload: WorkloadId) -> 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn catalog() -> (tempfile::TempDir, Catalog) {
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let entrants = dir.path().join("entrants");
+        std::fs::create_dir(&entrants).unwrap();
+        std::os::unix::fs::symlink(repository.join("model/tests/accepted/rill"), entrants.join("rill")).unwrap();
+        std::os::unix::fs::symlink(repository.join("environments"), dir.path().join("environments")).unwrap();
+        let catalog = Catalog::load(dir.path()).unwrap();
+        (dir, catalog)
+    }
+
+    fn host() -> HostFacts {
+        HostFacts {
+            cpu: "a processor".into(),
+            cores: 4,
+            memory: 32 << 30,
+            arch: "x86_64".into(),
+            os: "Debian 12".into(),
+            kernel: "6.18".into(),
+            governor: None,
+            smt: None,
+            cgroup: "v2".into(),
+            virtualisation: None,
+            swap: 0,
+            boot_id: "00000000-0000-0000-0000-000000000000".into(),
+        }
+    }
+
+    fn request(selectors: &[&str]) -> Request {
+        Request {
+            selectors: selectors.iter().map(|text| text.parse().unwrap()).collect(),
+            env: "embedded".into(),
+            workload: WorkloadId::IngestB,
+            mode: Mode::Drain,
+            reps: 2,
+            batches: 1_000,
+            seed: 7,
+            trigger: Trigger::Manual,
+        }
+    }
+
+    fn labels(plan: &RunPlan) -> Vec<String> {
+        plan.arms.iter().map(Arm::label).collect()
+    }
+
+    #[test]
+    fn no_selector_means_every_default_variant() {
+        let (_dir, catalog) = catalog();
+        let plan = RunPlan::resolve(&request(&[]), &catalog, host()).unwrap();
+        assert_eq!(plan.arms.len(), 1);
+        assert!(plan.arms[0].variant().default);
+        assert_eq!(plan.slots.len(), 2);
+        assert_eq!(labels(&plan), labels(&RunPlan::resolve(&request(&["*", "rill"]), &catalog, host()).unwrap()));
+    }
+
+    #[test]
+    fn caps_are_the_descriptors_times_the_scale() {
+        let (_dir, catalog) = catalog();
+        let plan = RunPlan::resolve(&request(&[]), &catalog, host()).unwrap();
+        assert_eq!(plan.resolved.scale, 0.5);
+        assert_eq!(plan.arms[0].caps, Caps { cpus: 2.0, memory: 8 << 30 });
+    }
+
+    #[test]
+    fn a_plan_prints_as_it_would_run() {
+        let (_dir, catalog) = catalog();
+        let plan = RunPlan::resolve(&request(&["rill:*"]), &catalog, host()).unwrap();
+        insta::assert_snapshot!(plan.to_string());
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused_with_what_there_is() {
+        let (_dir, catalog) = catalog();
+        let requests = [
+            Request { env: "moon".into(), ..request(&[]) },
+            request(&["nobody"]),
+            request(&["rill:nothing"]),
+            Request { reps: 0, ..request(&[]) },
+            Request { batches: 0, ..request(&[]) },
+            Request { mode: Mode::Sustained, ..request(&[]) },
+        ];
+        let refusals: Vec<String> = requests
+            .iter()
+            .map(|request| {
+                let error = RunPlan::resolve(request, &catalog, host()).unwrap_err();
+                assert!(error.refused());
+                format!("{}: {error} ({})", error.code(), error.hint().unwrap_or_default())
+            })
+            .collect();
+        insta::assert_snapshot!(refusals.join("\n"));
+    }
+}
