@@ -1,4 +1,5 @@
 //! The infrastructure an arm runs against: broker, schema registry, ClickHouse.
 
+pub mod broker;
 pub mod clickhouse;
 pub mod embedded;

@@ -26,7 +26,7 @@ pub struct GateRowError {
 
 /// The query over `table` whose answer is one line: rows, and distinct identities `(batch_id, event_seq)`.
 ///
-/// It equals `count(), uniqExact((batch_id, event_seq))` and needs the memory of one batch's identities at a time.
+/// It equals `count(), uniqExact((batch_id, event_seq))`, with a small set per batch in place of a large one.
 #[must_use]
 pub fn identities_sql(table: &str) -> String {
     format!(
