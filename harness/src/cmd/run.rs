@@ -7,9 +7,9 @@ use weir_model::error::Coded;
 use weir_model::id::{Mode, Selector, Tier, Trigger, WorkloadId};
 
 use super::root::Root;
+use crate::cgroup::Hierarchy;
 use crate::plan::{Catalog, Request, RunPlan};
-use crate::setup::home::Home;
-use crate::setup::host;
+use crate::setup::{Home, host};
 use crate::sitting::Sitting;
 
 /// Batches of a `--quick` run: 2 million events.
@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
     let root = args.root.find()?;
     let catalog = Catalog::load(&root)?;
     let home = Home::find()?;
-    let plan = RunPlan::resolve(&args.request(), &catalog, host::detect())?;
+    let plan = RunPlan::resolve(&args.request(), &catalog, host::detect(&Hierarchy::detect()?)?)?;
     if args.dry_run {
         print!("{plan}");
         return Ok(());

@@ -103,7 +103,7 @@ wraps! {
     Launch(crate::infra::embedded::clickhouse::launch::LaunchError), "ClickHouse does not start.";
     Registry(crate::infra::embedded::registry::RegistryError), "The registry does not start.";
     Spec(crate::workload::spec::SpecError), "The workload is wrong.";
-    Prefill(crate::workload::producer::PrefillError), "The topic cannot be filled.";
+    Fill(crate::workload::producer::FillError), "The topic cannot be filled.";
     GateRow(crate::workload::gate::GateRowError), "The gate's query gave another answer.";
     Archive(weir_model::archive::ArchiveError), "The archive cannot be written.";
 }

@@ -15,12 +15,12 @@ use std::collections::HashMap;
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use uuid::Uuid;
 use weir_model::archive::Archive;
 use weir_model::digest::Digest;
+use weir_model::flag::Flag;
 use weir_model::id::{RunId, SittingId};
 use weir_model::record::{ProtocolFacts, Record};
 
@@ -28,14 +28,17 @@ pub use error::SittingError;
 pub use outcome::Outcome;
 
 use crate::build::{self, Source};
+use crate::cgroup::Hierarchy;
 use crate::plan::RunPlan;
 use crate::runtime::interrupt::{self, Interrupt};
 use crate::runtime::lock::HostLock;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{Enforcement, Runtime};
-use crate::setup::{self, Home};
+use crate::setup::{self, Home, host};
 use crate::workload::expect::Expect;
-use crate::workload::{IngestSpec, producer};
+use crate::workload::{Corpus, IngestSpec};
+use crate::workload::encode::Encoder;
+use crate::workload::producer::{Fill, Step};
 use arm::{Failed, Judged, Planned};
 use report::Shared;
 use stage::{Places, Stage};
@@ -88,12 +91,10 @@ impl Sitting {
         fs::create_dir_all(&run).map_err(SittingError::folder(&run))?;
         let bins = build::own_folder()?;
         let bench = bins.join("bench");
-        let runtime = ProcessRuntime::with(bench.clone(), &id.to_string(), crate::cgroup::Hierarchy::detect()?);
+        let hierarchy = Hierarchy::detect()?;
+        let runtime = ProcessRuntime::with(bench.clone(), &id.to_string(), hierarchy.clone());
         runtime.sweep()?;
-        let unenforced = match runtime.enforcement() {
-            Enforcement::Enforced(_) => None,
-            Enforcement::Unenforced { reason, .. } => Some(reason),
-        };
+        let enforced = matches!(runtime.enforcement(), Enforcement::Enforced(_));
         let places = Places { home: &home, run: &run, bench: &bench };
         let stage = Stage::open(&plan, &spec, places, runtime)?;
         let send_ts_us = fill(&stage, &spec, &plan)?;
@@ -107,8 +108,8 @@ impl Sitting {
                 batches: plan.batches,
             },
             infra: stage.facts(&plan)?,
-            flags: crate::verdict::flags::of_host(&plan.host, source.dirty),
-            unenforced,
+            flags: flags(&plan, &hierarchy, source.dirty),
+            enforced,
             toolchain: source.toolchain,
         };
         Ok(Self {
@@ -278,11 +279,35 @@ fn bar(label: &str, length: u64, unit: &str) -> ProgressBar {
     ProgressBar::new(length).with_style(style.progress_chars("=> ")).with_message(label.to_owned())
 }
 
+/// What a reader should know about host and checkout.
+fn flags(plan: &RunPlan, hierarchy: &Hierarchy, dirty: bool) -> Vec<Flag> {
+    let mut flags = host::flags(&plan.host, hierarchy);
+    if dirty {
+        flags.push(Flag::DirtyTree);
+    }
+    flags
+}
+
 /// Makes the topic hold exactly the corpus; gives the interval of its `send_ts`.
 fn fill(stage: &Stage, spec: &IngestSpec, plan: &RunPlan) -> Result<RangeInclusive<i64>, SittingError> {
-    let progress = bar("filling the topic", plan.batches, "batches");
-    let now = SystemTime::now();
-    let filled = producer::prefill(&stage.admin, spec, stage.fill(plan, now), &|done| progress.set_position(done));
+    let encoder = Encoder::new(&Corpus::new(spec));
+    let fill = Fill {
+        encoder: &encoder,
+        topic: &spec.topic.name,
+        compression: &spec.topic.compression,
+        schema_id: stage.schema_id,
+        batches: plan.batches,
+        partitions: plan.environment.infra.partitions,
+        threads: 2,
+    };
+    let progress = bar("topic", plan.batches, "batches");
+    let filled = fill.prefill(&stage.admin, &mut |now| {
+        progress.set_message(if now.step == Step::Produce { "filling the topic" } else { "verifying the topic" });
+        progress.set_length(now.of);
+        progress.set_position(now.done);
+        interrupt::pending() == Interrupt::None
+    });
     progress.finish_and_clear();
-    Ok(filled?)
+    let sent = filled?.send_ts_us;
+    Ok(sent.start..=sent.end - 1)
 }

@@ -1,6 +1,7 @@
 //! What a sitting gave, for people and for programs.
 
 use weir_model::metric::Metric;
+use weir_model::summary::{Style, summarise, table};
 use weir_model::record::{Measurement, Record};
 
 use super::SittingError;
@@ -20,7 +21,10 @@ impl Outcome {
                 println!("{}", Record::Measurement(Box::new(record.clone())).to_json());
             }
         } else {
-            print!("{}", weir_site::summary::Table::of(&self.records));
+            let records: Vec<Record> = self.records.iter().map(|one| Record::Measurement(Box::new(one.clone()))).collect();
+            for group in summarise(&records) {
+                print!("{}", table(&group, Style::of_terminal()));
+            }
         }
     }
 

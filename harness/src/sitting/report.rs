@@ -33,8 +33,8 @@ pub struct Shared {
     pub infra: InfraFacts,
     /// Flags of host and checkout.
     pub flags: Vec<Flag>,
-    /// Whether caps are enforced; if not, why.
-    pub unenforced: Option<String>,
+    /// Whether this host enforces caps.
+    pub enforced: bool,
     /// What the workspace's artefacts are built with.
     pub toolchain: Option<String>,
 }
@@ -98,9 +98,6 @@ fn facts(sitting: &Sitting, planned: Planned<'_>, read_back: Option<ReadBack>) -
     let variant = arm.variant();
     let built_here = arm.entrant.build.bin.is_some();
     let mut flags = shared.flags.clone();
-    if let Some(reason) = &shared.unenforced {
-        flags.push(Flag::EnvelopeUnenforced { reason: reason.clone() });
-    }
     flags.push(Flag::HeadroomUnproven { reason: "no ceiling has been measured on this environment".into() });
     Measurement {
         run_id: planned.run_id,
@@ -129,7 +126,7 @@ fn facts(sitting: &Sitting, planned: Planned<'_>, read_back: Option<ReadBack>) -
         env: EnvFacts {
             id: plan.resolved.id.clone(),
             profile: plan.environment.id.clone(),
-            class: if shared.unenforced.is_some() { Class::Fixture } else { plan.environment.class },
+            class: if shared.enforced { plan.environment.class } else { Class::Fixture },
             digest: plan.resolved.digest.clone(),
             envelope_scale: plan.resolved.scale,
             host: plan.host.clone(),

@@ -18,6 +18,7 @@ use crate::plan::RunPlan;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{Caps, Running, Runtime};
 use crate::setup::Home;
+use crate::setup::lock::{Lock, Name};
 use crate::workload::IngestSpec;
 
 /// How long a part of the infrastructure is given to come up.
@@ -97,7 +98,7 @@ impl Stage {
                 topic: spec.topic.name.clone(),
             },
             _registry: registry,
-            broker_version: places.home.kafka_version().to_owned(),
+            broker_version: Lock::pinned().version(Name::Kafka).to_owned(),
             schema_id,
             runtime,
         })

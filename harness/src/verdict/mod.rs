@@ -1,4 +1,3 @@
 //! Facts in, verdict out: gates, flags, status. Pure; what gathers the facts is elsewhere.
 
-pub mod flags;
 pub mod gates;
