@@ -73,8 +73,8 @@ fn entrant(entrant: &weir_model::descriptor::Entrant) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({
-        "id": entrant.id, "name": entrant.name, "version": entrant.version.pinned, "status": entrant.status,
-        "vendor": entrant.vendor, "licence": entrant.licence, "variants": variants,
+        "id": entrant.identity.id, "name": entrant.identity.name, "version": entrant.version.pinned, "status": entrant.identity.status,
+        "vendor": entrant.identity.vendor, "licence": entrant.identity.licence, "variants": variants,
     })
 }
 

@@ -39,7 +39,8 @@ pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
     let root = args.root.find()?;
     let report = Archive::open(root.join("results")).and_then(|archive| archive.verify()).map_err(boxed)?;
     for torn in &report.torn {
-        eprintln!("note: {torn}");
+        let state = if torn.sealed { "sealed" } else { "the next append seals it" };
+        eprintln!("note: {}:{}: an unfinished line at byte {}; {state}", torn.file.display(), torn.line, torn.byte);
     }
     if report.is_whole() {
         for file in &report.files {

@@ -58,9 +58,9 @@ impl Catalog {
     /// # Errors
     /// When there is none.
     pub fn entrant(&self, id: &EntrantId) -> Result<&Entrant, PlanError> {
-        self.entrants.iter().find(|entrant| entrant.id == *id).ok_or_else(|| PlanError::NoEntrant {
+        self.entrants.iter().find(|entrant| entrant.identity.id == *id).ok_or_else(|| PlanError::NoEntrant {
             asked: id.clone(),
-            known: self.entrants.iter().map(|entrant| entrant.id.to_string()).collect(),
+            known: self.entrants.iter().map(|entrant| entrant.identity.id.to_string()).collect(),
         })
     }
 

@@ -64,7 +64,7 @@ impl Arm {
     /// `<entrant>:<variant>`.
     #[must_use]
     pub fn label(&self) -> String {
-        format!("{}:{}", self.entrant.id, self.variant().id)
+        format!("{}:{}", self.entrant.identity.id, self.variant().id)
     }
 }
 
@@ -252,7 +252,7 @@ fn choose(request: &Request, catalog: &Catalog, scale: f64) -> Result<Vec<Arm>, 
         let arm = Arm {
             entrant: entrant.clone(),
             variant,
-            dir: catalog.folder(&entrant.id),
+            dir: catalog.folder(&entrant.identity.id),
             caps: Caps {
                 cpus: share(entrant.envelope.cpus / REFERENCE_CPUS * scale) * REFERENCE_CPUS,
                 memory: (entrant.envelope.memory as f64 / REFERENCE_MEMORY as f64 * scale * REFERENCE_MEMORY as f64)
@@ -266,7 +266,7 @@ fn choose(request: &Request, catalog: &Catalog, scale: f64) -> Result<Vec<Arm>, 
     for selector in selectors {
         match selector {
             Selector::Every => {
-                for entrant in catalog.entrants().iter().filter(|entrant| entrant.status == EntrantStatus::Active) {
+                for entrant in catalog.entrants().iter().filter(|entrant| entrant.identity.status == EntrantStatus::Active) {
                     let default = entrant.variants.iter().position(|variant| variant.default);
                     let fits = |at: &usize| entrant.variants[*at].workloads.contains(&request.workload);
                     if let Some(default) = default.filter(fits) {
@@ -276,8 +276,8 @@ fn choose(request: &Request, catalog: &Catalog, scale: f64) -> Result<Vec<Arm>, 
             }
             Selector::Entrant(id, choice) => {
                 let entrant = catalog.entrant(id)?;
-                if entrant.status != EntrantStatus::Active {
-                    return Err(PlanError::NotActive { entrant: id.clone(), status: entrant.status });
+                if entrant.identity.status != EntrantStatus::Active {
+                    return Err(PlanError::NotActive { entrant: id.clone(), status: entrant.identity.status });
                 }
                 for variant in variants(entrant, choice, request.workload)? {
                     add(entrant, variant);
@@ -297,7 +297,7 @@ fn share(share: f64) -> f64 {
 fn variants(entrant: &Entrant, choice: &VariantChoice, workload: WorkloadId) -> Result<Vec<usize>, PlanError> {
     let fits = |at: usize| entrant.variants[at].workloads.contains(&workload);
     let not_for = |at: usize| PlanError::NotForWorkload {
-        label: format!("{}:{}", entrant.id, entrant.variants[at].id),
+        label: format!("{}:{}", entrant.identity.id, entrant.variants[at].id),
         workload,
     };
     match choice {
@@ -309,7 +309,7 @@ fn variants(entrant: &Entrant, choice: &VariantChoice, workload: WorkloadId) -> 
         VariantChoice::One(id) => {
             let at = entrant.variants.iter().position(|variant| variant.id == *id).ok_or_else(|| {
                 let known = entrant.variants.iter().map(|variant| variant.id.to_string()).collect();
-                PlanError::NoVariant { entrant: entrant.id.clone(), asked: id.clone(), known }
+                PlanError::NoVariant { entrant: entrant.identity.id.clone(), asked: id.clone(), known }
             })?;
             if fits(at) { Ok(vec![at]) } else { Err(not_for(at)) }
         }

@@ -225,7 +225,7 @@ impl<'a> Prepared<'a> {
         };
         let drained = drain::watch(&mut scene, expected, Pace::default());
         progress.finish_and_clear();
-        Ok(drained?)
+        drained
     }
 }
 

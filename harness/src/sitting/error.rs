@@ -44,6 +44,9 @@ macro_rules! wraps {
                 /// The answer.
                 answer: String,
             },
+            /// The gate's query gave something else than rows of it.
+            #[error(transparent)]
+            GateRow(#[from] crate::workload::gate::GateRowError),
             /// Ctrl-C or SIGTERM.
             #[error("interrupted; nothing of the run under way is recorded")]
             Interrupted,
@@ -65,7 +68,7 @@ macro_rules! wraps {
                     $(Self::$variant(inner) => inner.code(),)+
                     Self::Folder { .. } => "folder",
                     Self::InfraEnded { .. } => "infra_ended",
-                    Self::Answer { .. } => "clickhouse_answer",
+                    Self::Answer { .. } | Self::GateRow(_) => "clickhouse_answer",
                     Self::Interrupted => "interrupted",
                     Self::RunsFailed { .. } => "runs_failed",
                 }
@@ -100,11 +103,10 @@ wraps! {
     Client(crate::infra::clickhouse::ClientError), "ClickHouse failed.";
     Broker(crate::infra::broker::BrokerError), "The broker failed.";
     EmbeddedBroker(crate::infra::embedded::broker::EmbeddedBrokerError), "The broker does not start.";
-    Launch(crate::infra::embedded::clickhouse::launch::LaunchError), "ClickHouse does not start.";
+    Launch(crate::infra::embedded::clickhouse::LaunchError), "ClickHouse does not start.";
     Registry(crate::infra::embedded::registry::RegistryError), "The registry does not start.";
     Spec(crate::workload::spec::SpecError), "The workload is wrong.";
     Fill(crate::workload::producer::FillError), "The topic cannot be filled.";
-    GateRow(crate::workload::gate::GateRowError), "The gate's query gave another answer.";
     Archive(weir_model::archive::ArchiveError), "The archive cannot be written.";
 }
 

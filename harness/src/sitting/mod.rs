@@ -136,17 +136,17 @@ impl Sitting {
     /// When the infrastructure fails, or a signal came. What was recorded stays.
     pub fn run(mut self) -> Result<Outcome, SittingError> {
         let plan = self.plan.clone();
-        let mut records = Vec::new();
+        let (mut records, mut lines) = (Vec::new(), Vec::new());
         for slot in &plan.slots {
             let run_id = RunId::try_from(uuid()).unwrap_or_else(|_| unreachable!("a fresh UUID has version 7"));
             let record = self.one(Planned { run_id, slot: *slot, arm: &plan.arms[slot.arm] })?;
-            self.archive.append(&record)?;
+            lines.push(self.archive.append(&record)?.text);
             if let Record::Measurement(measurement) = record {
                 eprintln!("{}", outcome::line(&measurement, plan.slots.len()));
                 records.push(*measurement);
             }
         }
-        Ok(Outcome { records })
+        Ok(Outcome { records, lines })
     }
 
     /// One run, from its place in the plan to its record.
@@ -258,10 +258,10 @@ impl Sitting {
     /// The digest of a file, computed once a sitting.
     fn digest_of(&mut self, path: &Path) -> std::io::Result<Digest> {
         if let Some(known) = self.digests.get(path) {
-            return Ok(known.clone());
+            return Ok(*known);
         }
         let digest = Digest::of_reader(fs::File::open(path)?)?;
-        self.digests.insert(path.to_path_buf(), digest.clone());
+        self.digests.insert(path.to_path_buf(), digest);
         Ok(digest)
     }
 

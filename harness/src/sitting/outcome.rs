@@ -1,5 +1,7 @@
 //! What a sitting gave, for people and for programs.
 
+use std::io::IsTerminal;
+
 use weir_model::metric::Metric;
 use weir_model::summary::{Style, summarise, table};
 use weir_model::record::{Measurement, Record};
@@ -11,19 +13,20 @@ use super::SittingError;
 pub struct Outcome {
     /// One a run.
     pub records: Vec<Measurement>,
+    /// The same as the lines that were appended.
+    pub lines: Vec<String>,
 }
 
 impl Outcome {
     /// Prints the table, or the records as JSON lines, on standard output.
     pub fn print(&self, json: bool) {
         if json {
-            for record in &self.records {
-                println!("{}", Record::Measurement(Box::new(record.clone())).to_json());
-            }
+            self.lines.iter().for_each(|line| println!("{line}"));
         } else {
+            let style = Style { colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() };
             let records: Vec<Record> = self.records.iter().map(|one| Record::Measurement(Box::new(one.clone()))).collect();
             for group in summarise(&records) {
-                print!("{}", table(&group, Style::of_terminal()));
+                print!("{}", table(&group, style));
             }
         }
     }
@@ -51,7 +54,7 @@ fn label(record: &Measurement) -> String {
 
 /// One finished run in one line.
 #[must_use]
-pub fn line(record: &Measurement, of: usize) -> String {
+pub(super) fn line(record: &Measurement, of: usize) -> String {
     let head = format!("[{}/{of}] {:<34} rep {}", record.order, label(record), record.rep);
     match (record.value(Metric::CpuUsPerRow), record.value(Metric::RowsPerS)) {
         (Some(cpu), Some(rows)) => {

@@ -88,7 +88,7 @@ pub fn of_unidentified(sitting: &Sitting, planned: Planned<'_>, why: &str) -> Re
 fn base(sitting: &Sitting, who: &Identified<'_>, read_back: Option<ReadBack>) -> Measurement {
     let mut record = facts(sitting, who.planned, read_back);
     record.entrant.version.clone_from(&who.version);
-    record.entrant.artefact = Some(who.artefact.clone());
+    record.entrant.artefact = Some(who.artefact);
     record
 }
 
@@ -111,7 +111,7 @@ fn facts(sitting: &Sitting, planned: Planned<'_>, read_back: Option<ReadBack>) -
         workload: plan.workload,
         status: Status::Failed,
         entrant: EntrantFacts {
-            id: arm.entrant.id.clone(),
+            id: arm.entrant.identity.id.clone(),
             variant: variant.id.clone(),
             version: arm.entrant.version.pinned.clone(),
             artefact: None,
@@ -127,7 +127,7 @@ fn facts(sitting: &Sitting, planned: Planned<'_>, read_back: Option<ReadBack>) -
             id: plan.resolved.id.clone(),
             profile: plan.environment.id.clone(),
             class: if shared.enforced { plan.environment.class } else { Class::Fixture },
-            digest: plan.resolved.digest.clone(),
+            digest: plan.resolved.digest,
             envelope_scale: plan.resolved.scale,
             host: plan.host.clone(),
             envelope: vec![applied(arm, read_back)],

@@ -12,7 +12,7 @@ use super::values::Endpoints;
 use crate::infra::broker::Admin;
 use crate::infra::clickhouse::Client;
 use crate::infra::embedded::broker::{Broker, BrokerSettings};
-use crate::infra::embedded::clickhouse::launch::{self, Launch};
+use crate::infra::embedded::clickhouse::{self, Launch};
 use crate::infra::embedded::registry::Registry;
 use crate::plan::RunPlan;
 use crate::runtime::process::ProcessRuntime;
@@ -81,22 +81,23 @@ impl Stage {
         })?;
         let mut broker_process = runtime.start(broker.service())?;
         let registry = Registry::start(&state.join("registry.json"))?;
-        let schema_id = registry.register(&spec.topic.subject, spec.schema())?;
-        let launch = clickhouse(plan, places)?;
-        let mut clickhouse_process = runtime.start(&launch::service(&launch))?;
-        let client = launch::wait_ready(&launch, clickhouse_process.as_mut(), PATIENCE)?;
+        let schema_id = registry.register(&spec.topic.subject, &spec.schema)?;
+        let launch = launch(plan, places)?;
+        let mut clickhouse_process = runtime.start(&clickhouse::service(&launch))?;
+        let client = clickhouse::wait_ready(&launch, clickhouse_process.as_mut(), PATIENCE)?;
         let admin = broker.wait_ready(broker_process.as_mut(), PATIENCE)?;
+        let endpoints = Endpoints {
+            broker: broker.bootstrap().to_owned(),
+            registry: registry.address().to_string(),
+            clickhouse: client.url().trim_start_matches("http://").to_owned(),
+            topic: spec.topic.name.clone(),
+        };
         Ok(Self {
             client,
             admin,
             clickhouse: clickhouse_process,
             broker: broker_process,
-            endpoints: Endpoints {
-                broker: broker.bootstrap().to_owned(),
-                registry: registry.address().to_string(),
-                clickhouse: client.url().trim_start_matches("http://").to_owned(),
-                topic: spec.topic.name.clone(),
-            },
+            endpoints,
             _registry: registry,
             broker_version: Lock::pinned().version(Name::Kafka).to_owned(),
             schema_id,
@@ -162,7 +163,7 @@ fn caps(of: ServiceCaps) -> Caps {
 }
 
 /// A ClickHouse with an empty data directory.
-fn clickhouse(plan: &RunPlan, places: Places<'_>) -> Result<Launch, SittingError> {
+fn launch(plan: &RunPlan, places: Places<'_>) -> Result<Launch, SittingError> {
     let run = places.run.join("clickhouse");
     fs::create_dir_all(&run).map_err(SittingError::folder(&run))?;
     Ok(Launch {

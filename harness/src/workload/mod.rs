@@ -4,17 +4,12 @@ pub mod corpus;
 pub mod encode;
 pub mod expect;
 pub mod gate;
+pub mod producer;
 pub mod spec;
 pub mod strict;
+pub mod verify;
 
 pub use corpus::Corpus;
 pub use spec::IngestSpec;
 
-/// What an arm does to the corpus between topic and table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Tier {
-    /// Transport: decode, flatten, insert.
-    A,
-    /// Transform: tier A, with rows filtered and columns derived.
-    B,
-}
+pub use weir_model::id::Tier;

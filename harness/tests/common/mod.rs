@@ -1,6 +1,6 @@
 //! A repository and a cache of a test's own, and `bench` run in them.
 
-#![allow(dead_code, clippy::allow_attributes, reason = "each test binary uses its part")]
+#![allow(dead_code, unreachable_pub, clippy::allow_attributes, reason = "each test binary uses its part")]
 
 use std::fs;
 use std::os::unix::fs::symlink;

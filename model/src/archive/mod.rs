@@ -41,6 +41,8 @@ pub struct Appended {
     pub line: usize,
     /// The digest of the line: the new head of the file's chain.
     pub head: Digest,
+    /// The line itself.
+    pub text: String,
 }
 
 /// Why the archive could not be read or grown.
@@ -174,7 +176,7 @@ impl Archive {
         write_once(&mut file, &path, format!("{line}\n").as_bytes())?;
         file.sync_all().map_err(io_error("flush", &path))?;
         self.sync_folders(folder)?;
-        Ok(Appended { file: path, line: lines + 1, head: Digest::of(line) })
+        Ok(Appended { file: path, line: lines + 1, head: Digest::of(&line), text: line })
     }
 
     /// Keeps the raw samples of a run; gives the path that its record carries, relative to the archive.
