@@ -1,7 +1,5 @@
 //! `bench run`: measure, gate, append, publish.
 
-use std::path::PathBuf;
-
 use clap::Args as ClapArgs;
 use weir_model::error::Coded;
 use weir_model::id::{Mode, Selector, Tier, Trigger, WorkloadId};
@@ -54,9 +52,6 @@ pub struct Args {
     /// Print the records as JSON lines on standard output
     #[arg(long)]
     json: bool,
-    /// Where the page goes
-    #[arg(long, default_value = "public")]
-    out: PathBuf,
     #[command(flatten)]
     root: Root,
 }
@@ -95,8 +90,6 @@ pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
     eprint!("{plan}");
     let outcome = Sitting::open(plan, &root, home)?.run()?;
     outcome.print(args.json);
-    let out = if args.out.is_absolute() { args.out.clone() } else { root.join(&args.out) };
-    super::publish::publish(&root, &out)?;
     outcome.verdict()?;
     Ok(())
 }

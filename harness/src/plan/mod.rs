@@ -266,7 +266,9 @@ fn choose(request: &Request, catalog: &Catalog, scale: f64) -> Result<Vec<Arm>, 
     for selector in selectors {
         match selector {
             Selector::Every => {
-                for entrant in catalog.entrants().iter().filter(|entrant| entrant.identity.status == EntrantStatus::Active) {
+                for entrant in
+                    catalog.entrants().iter().filter(|entrant| entrant.identity.status == EntrantStatus::Active)
+                {
                     let default = entrant.variants.iter().position(|variant| variant.default);
                     let fits = |at: &usize| entrant.variants[*at].workloads.contains(&request.workload);
                     if let Some(default) = default.filter(fits) {

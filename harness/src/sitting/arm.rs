@@ -128,10 +128,7 @@ impl<'a> Planned<'a> {
 
 /// Every word of a command with its placeholders replaced.
 fn filled(values: &Values<'_>, place: &str, words: &[String]) -> Result<Vec<String>, Failed> {
-    words
-        .iter()
-        .map(|word| values.fill(place, word).map_err(|error| Failed(error.to_string())))
-        .collect()
+    words.iter().map(|word| values.fill(place, word).map_err(|error| Failed(error.to_string()))).collect()
 }
 
 impl<'a> Identified<'a> {
@@ -238,12 +235,8 @@ impl<'a> Measured<'a> {
         let table = sitting.table();
         let (rows, distinct) = sitting.stage.pair(&identities_sql(table))?;
         let tier = sitting.plan.workload.tier();
-        let wanted = Wanted {
-            expect: &sitting.expect,
-            tier,
-            batches: sitting.plan.batches,
-            send_ts_us: &sitting.send_ts_us,
-        };
+        let wanted =
+            Wanted { expect: &sitting.expect, tier, batches: sitting.plan.batches, send_ts_us: &sitting.send_ts_us };
         let lines = sitting.stage.client.lines(&gate_sql(tier, table))?;
         let rows_of_gate = lines.map(|line| -> Result<GateRow, SittingError> { Ok(GateRow::parse(&line?)?) });
         let report = gates::judge(wanted, Totals { rows, distinct, inserted: self.inserted }, rows_of_gate)?;

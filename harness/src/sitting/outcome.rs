@@ -3,8 +3,8 @@
 use std::io::IsTerminal;
 
 use weir_model::metric::Metric;
-use weir_model::summary::{Style, summarise, table};
 use weir_model::record::{Measurement, Record};
+use weir_model::summary::{Style, summarise, table};
 
 use super::SittingError;
 
@@ -24,7 +24,8 @@ impl Outcome {
             self.lines.iter().for_each(|line| println!("{line}"));
         } else {
             let style = Style { colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() };
-            let records: Vec<Record> = self.records.iter().map(|one| Record::Measurement(Box::new(one.clone()))).collect();
+            let records: Vec<Record> =
+                self.records.iter().map(|one| Record::Measurement(Box::new(one.clone()))).collect();
             for group in summarise(&records) {
                 print!("{}", table(&group, style));
             }
@@ -36,8 +37,7 @@ impl Outcome {
     /// # Errors
     /// [`SittingError::RunsFailed`] naming the arms that do not.
     pub fn verdict(&self) -> Result<(), SittingError> {
-        let without: Vec<&Measurement> =
-            self.records.iter().filter(|record| !record.status.is_measured()).collect();
+        let without: Vec<&Measurement> = self.records.iter().filter(|record| !record.status.is_measured()).collect();
         if without.is_empty() {
             return Ok(());
         }

@@ -154,11 +154,7 @@ impl Fill<'_> {
     ///
     /// # Errors
     /// [`FillError`], with the topic left as far as it was filled.
-    pub fn prefill(
-        &self,
-        admin: &Admin,
-        progress: &mut dyn FnMut(Progress) -> bool,
-    ) -> Result<Filled, FillError> {
+    pub fn prefill(&self, admin: &Admin, progress: &mut dyn FnMut(Progress) -> bool) -> Result<Filled, FillError> {
         let found = self.verify(admin, progress)?;
         let (counts, start_us) = match found {
             Verified::Exact { send_ts_us } => {
@@ -178,9 +174,7 @@ impl Fill<'_> {
         let reused = counts.iter().sum();
         self.produce(admin.bootstrap(), &counts, start_us, progress)?;
         match self.verify(admin, progress)? {
-            Verified::Exact { send_ts_us } => {
-                Ok(Filled { send_ts_us, reused, produced: self.batches - reused })
-            }
+            Verified::Exact { send_ts_us } => Ok(Filled { send_ts_us, reused, produced: self.batches - reused }),
             found => Err(FillError::NotExact { topic: self.topic.to_owned(), found }),
         }
     }
@@ -189,11 +183,7 @@ impl Fill<'_> {
     ///
     /// # Errors
     /// [`FillError`] when the topic cannot be read; a topic that holds something else is an answer, not an error.
-    pub fn verify(
-        &self,
-        admin: &Admin,
-        progress: &mut dyn FnMut(Progress) -> bool,
-    ) -> Result<Verified, FillError> {
+    pub fn verify(&self, admin: &Admin, progress: &mut dyn FnMut(Progress) -> bool) -> Result<Verified, FillError> {
         Verifier::new(self, admin).run(progress)
     }
 
@@ -218,9 +208,10 @@ impl Fill<'_> {
                 .shares(counts)
                 .map(|share| scope.spawn(|| task.guard(self.produce_share(bootstrap, share, start_us, &task))))
                 .collect();
-            task.watch(|| workers.iter().all(|w| w.is_finished()), |done| {
-                progress(Progress { step: Step::Produce, done, of })
-            });
+            task.watch(
+                || workers.iter().all(|w| w.is_finished()),
+                |done| progress(Progress { step: Step::Produce, done, of }),
+            );
             workers.into_iter().map(join).collect::<Vec<_>>()
         });
         first_error(outcomes)?;
@@ -243,7 +234,8 @@ impl Fill<'_> {
         start_us: i64,
         task: &Task,
     ) -> Result<(), FillError> {
-        let failed = |source| FillError::Client { action: "produce to", topic: self.topic.to_owned(), source: Box::new(source) };
+        let failed =
+            |source| FillError::Client { action: "produce to", topic: self.topic.to_owned(), source: Box::new(source) };
         let deliveries = Deliveries { done: Arc::clone(&task.done), failure: Arc::default() };
         let failure = Arc::clone(&deliveries.failure);
         let producer: BaseProducer<Deliveries> = client_config(bootstrap)

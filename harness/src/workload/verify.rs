@@ -114,10 +114,8 @@ impl<'a> Verifier<'a> {
         let of: u64 = counts.iter().sum();
         let task = Task::default();
         let outcomes = std::thread::scope(|scope| {
-            let workers: Vec<_> = fill
-                .shares(&counts)
-                .map(|share| scope.spawn(|| task.guard(self.read_share(share, &task))))
-                .collect();
+            let workers: Vec<_> =
+                fill.shares(&counts).map(|share| scope.spawn(|| task.guard(self.read_share(share, &task)))).collect();
             task.watch(
                 || workers.iter().all(|worker| worker.is_finished()),
                 |done| progress(Progress { step: Step::Verify, done, of }),

@@ -17,7 +17,16 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// An entrant whose arm is the example `liar`, with one variant for each lie.
 pub const LIES: [&str; 10] = [
-    "none", "lost", "duplicate", "upper", "null_region", "rounded", "tags", "batch_ts_1970", "send_ts_1970", "swapped",
+    "none",
+    "lost",
+    "duplicate",
+    "upper",
+    "null_region",
+    "rounded",
+    "tags",
+    "batch_ts_1970",
+    "send_ts_1970",
+    "swapped",
 ];
 
 /// A repository with one entrant, and a cache that borrows what was fetched for the user's.

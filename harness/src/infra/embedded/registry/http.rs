@@ -53,9 +53,7 @@ fn status(number: u32) -> StatusCode {
 fn respond(answer: Answer) -> Response {
     let (status, body) = match answer {
         Ok(body) => (StatusCode::OK, body),
-        Err(failure) => {
-            (status(failure.number), json!({ "error_code": failure.number, "message": failure.message }))
-        }
+        Err(failure) => (status(failure.number), json!({ "error_code": failure.number, "message": failure.message })),
     };
     let head = [(header::CONTENT_TYPE, CONTENT_TYPE)];
     (status, head, Body::from(body.to_string())).into_response()

@@ -93,7 +93,9 @@ pub enum Refusal {
     #[error("Invalid schema: {0}")]
     BadSchema(String),
     /// The version is no number.
-    #[error("The specified version '{0}' is not a valid version id. Allowed values are between [1, 2^31-1] and the string \"latest\"")]
+    #[error(
+        "The specified version '{0}' is not a valid version id. Allowed values are between [1, 2^31-1] and the string \"latest\""
+    )]
     BadVersion(String),
     /// The level is unknown.
     #[error("Invalid compatibility level '{0}'")]
@@ -219,10 +221,9 @@ impl Store {
         self.known(subject)?;
         let version = match pick {
             Pick::Latest => self.live(subject).last().ok_or_else(|| Refusal::NoSubject(subject.to_owned()))?,
-            Pick::Number(number) => self
-                .live(subject)
-                .find(|version| version.version == number)
-                .ok_or(Refusal::NoVersion(number))?,
+            Pick::Number(number) => {
+                self.live(subject).find(|version| version.version == number).ok_or(Refusal::NoVersion(number))?
+            }
         };
         Ok(self.found(subject, version))
     }
