@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn names_are_small_and_safe_as_folders() {
-        for good in ["a", "clickhouse-kafka-engine", "v2"] {
+        for good in ["a", "three-short-words", "v2"] {
             assert_eq!(good.parse::<EntrantId>().unwrap().as_str(), good);
         }
         for bad in ["", "-a", "a-", "A", "a_b", "../x", "a/b", &"x".repeat(65)] {

@@ -389,7 +389,7 @@ fn run_views(arm: &Arm<'_>, name: &str) -> Vec<RunView> {
     let view = |run: &Run<'_>| RunView {
         id: run.record.run_id.to_string(),
         name: format!("{name} {}", arm.variant),
-        rep: format!("{} of {}", run.record.rep, run.record.reps),
+        rep: format!("{}/{}", run.record.rep, run.record.reps),
         when: run.record.ts.strftime("%Y-%m-%d %H:%M").to_string(),
         status: run.record.status,
         values: COLUMNS.iter().map(|(metric, _)| value(run.record, *metric)).collect(),
