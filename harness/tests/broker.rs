@@ -2,8 +2,6 @@
 
 mod kafka;
 
-use std::time::Duration;
-
 use kafka::{Node, message};
 use weir_harness::infra::embedded::broker::EmbeddedBrokerError;
 use weir_model::error::Coded;
@@ -94,9 +92,9 @@ fn a_broker_that_ends_shows_the_end_of_its_log() {
     let identity = node.data().join("meta.properties");
     let another = std::fs::read_to_string(&identity).unwrap().replace("node.id=1", "node.id=2");
     std::fs::write(&identity, another).unwrap();
-    let error = node.try_start(Duration::from_secs(120)).map(drop).unwrap_err();
+    let error = node.try_start(kafka::LIMIT).map(drop).unwrap_err();
     assert_eq!(error.code(), "broker_ended", "{error}");
     let EmbeddedBrokerError::Ended { log, tail, .. } = &error else { panic!("{error}") };
-    assert!(tail.contains("node.id"), "{tail}");
+    assert!(tail.contains("node id 2"), "{tail}");
     assert!(error.to_string().contains(&log.display().to_string()), "{error}");
 }

@@ -221,6 +221,20 @@ impl Admin {
         Ok(found.map(|g| GroupState { state: g.state().to_owned(), members: g.members().len() }))
     }
 
+    /// Waits until the broker coordinates consumer groups, for which it creates its topic of offsets when first asked.
+    /// Without this the first consumer of a new broker pays for it.
+    ///
+    /// # Errors
+    /// [`BrokerError::Kafka`] when no coordinator answers within `timeout`.
+    pub fn open_groups(&self, timeout: Duration) -> Result<(), BrokerError> {
+        let mut asked = TopicPartitionList::with_capacity(1);
+        asked.add_partition("weir", 0);
+        self.member("weir")
+            .and_then(|client| client.committed_offsets(asked, timeout))
+            .map(drop)
+            .map_err(|e| self.failed("find the coordinator of a group", e))
+    }
+
     /// Offset that `group` has committed in each partition of `topic`; `None` where it has committed none.
     ///
     /// # Errors
@@ -253,6 +267,11 @@ impl Admin {
         let unknown = RDKafkaErrorCode::GroupIdNotFound;
         let answer = answer.into_iter().filter(|r| !matches!(r, Err((_, code)) if *code == unknown));
         self.all_accepted(&action, answer)
+    }
+
+    /// A client that speaks for a group without joining it.
+    fn member(&self, group: &str) -> KafkaResult<BaseConsumer> {
+        client_config(&self.bootstrap).set("group.id", group).create()
     }
 
     fn existing(&self, topic: &str) -> Result<u32, BrokerError> {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
-use rdkafka::message::Message;
+use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use weir_harness::cgroup::Hierarchy;
@@ -18,6 +18,9 @@ use weir_harness::runtime::process::ProcessRuntime;
 use weir_harness::runtime::{Exit, Running, Runtime};
 use weir_harness::setup::Home;
 use weir_model::error::Coded;
+
+/// Longer than anything here takes on a loaded host; reached only by a failure.
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// A data directory and what can be started on it.
 pub(crate) struct Node {
@@ -41,7 +44,7 @@ impl Node {
 
     /// Starts a broker on the directory, or fails the test naming what is missing.
     pub(crate) fn start(&self) -> Started {
-        self.try_start(Duration::from_secs(120)).unwrap_or_else(|e| panic!("{e}\n{}", e.hint().unwrap_or_default()))
+        self.try_start(LIMIT).unwrap_or_else(|e| panic!("{e}\n{}", e.hint().unwrap_or_default()))
     }
 
     pub(crate) fn try_start(&self, timeout: Duration) -> Result<Started, EmbeddedBrokerError> {
@@ -98,7 +101,7 @@ impl Started {
         let producer: BaseProducer = self.config().create().unwrap();
         let record = BaseRecord::<(), _>::to(topic).partition(partition).payload(payload);
         producer.send(record).map_err(|(e, _)| e).unwrap();
-        producer.flush(Duration::from_secs(30)).unwrap();
+        producer.flush(LIMIT).unwrap();
     }
 
     /// The payloads of `count` messages of a topic.
@@ -111,7 +114,7 @@ impl Started {
         consumer.assign(&all).unwrap();
         (0..count)
             .map(|_| {
-                let message = consumer.poll(Duration::from_secs(30)).expect("a message within 30 s").unwrap();
+                let message = next(&consumer);
                 message.payload().unwrap().to_vec()
             })
             .collect()
@@ -123,10 +126,21 @@ impl Started {
             self.config().set("group.id", group).set("enable.auto.commit", "false").create().unwrap();
         consumer.subscribe(&[topic]).unwrap();
         for _ in 0..count {
-            let message = consumer.poll(Duration::from_secs(30)).expect("a message within 30 s").unwrap();
+            let message = next(&consumer);
             consumer.commit_message(&message, CommitMode::Sync).unwrap();
         }
         consumer
+    }
+}
+
+/// The next message. A poll ends early when the group rebalances, so there may be several.
+fn next(consumer: &BaseConsumer) -> BorrowedMessage<'_> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(message) = consumer.poll(Duration::from_secs(1)) {
+            return message.unwrap();
+        }
+        assert!(Instant::now() < deadline, "no message");
     }
 }
 

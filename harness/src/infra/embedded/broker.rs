@@ -191,7 +191,7 @@ impl Broker {
         &self.bootstrap
     }
 
-    /// Waits until the started broker answers clients and counts itself among those that serve.
+    /// Waits until the started broker answers clients, counts itself among those that serve, and coordinates groups.
     ///
     /// # Errors
     /// [`EmbeddedBrokerError::Ended`] and [`EmbeddedBrokerError::NotReady`], with the end of the log.
@@ -201,6 +201,7 @@ impl Broker {
         loop {
             // The question is held open until the broker answers, so it paces this loop.
             if admin.brokers(QUESTION).is_ok_and(|brokers| brokers.contains(&NODE_ID)) {
+                admin.open_groups(timeout)?;
                 return Ok(admin);
             }
             let log = running.log().to_owned();
