@@ -1,5 +1,9 @@
 //! Why a query is refused.
 
+use datafusion_common::{DataFusionError, SchemaError};
+
+use super::catalog::closest;
+
 /// Why a query is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SqlError {
@@ -20,11 +24,19 @@ pub enum SqlError {
     /// A name the source does not have.
     #[error("there is no {kind} {name}")]
     Unknown {
-        /// `column`, `function`, `stream`.
+        /// `column`, `field`, `list`, `function`.
         kind: &'static str,
         /// The name as resolved.
         name: String,
         /// Names there are.
+        hint: String,
+    },
+    /// A name that stands for two things.
+    #[error("the name {name} is ambiguous")]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// How to tell them apart.
         hint: String,
     },
     /// Types that do not go together.
@@ -48,6 +60,7 @@ impl SqlError {
             Self::Syntax { .. } => "SYNTAX_ERROR",
             Self::NotSupported { .. } => "NOT_SUPPORTED",
             Self::Unknown { .. } => "UNKNOWN_NAME",
+            Self::Ambiguous { .. } => "AMBIGUOUS_NAME",
             Self::Type { .. } => "TYPE_ERROR",
         }
     }
@@ -57,8 +70,47 @@ impl SqlError {
     pub fn hint(&self) -> String {
         match self {
             Self::Syntax { .. } => "check the query near that place".into(),
-            Self::NotSupported { hint, .. } | Self::Unknown { hint, .. } => hint.clone(),
+            Self::NotSupported { hint, .. } | Self::Unknown { hint, .. } | Self::Ambiguous { hint, .. } => hint.clone(),
             Self::Type { .. } => "CAST one side to the type you mean".into(),
+        }
+    }
+}
+
+/// A planner's error in this crate's terms.
+pub(super) fn from_planner(error: &DataFusionError) -> SqlError {
+    match error.find_root() {
+        DataFusionError::SchemaError(schema, _) => from_schema(schema),
+        DataFusionError::NotImplemented(text) => {
+            SqlError::not_supported(format!("this part of the query ({})", first_line(text)), super::refuse::SUPPORTED)
+        }
+        DataFusionError::Plan(text) | DataFusionError::Execution(text) => SqlError::Type { reason: first_line(text) },
+        other => SqlError::Type { reason: first_line(&other.strip_backtrace()) },
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or("").trim_end_matches(['.', ' ']).to_owned()
+}
+
+fn from_schema(error: &SchemaError) -> SqlError {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            let known: Vec<String> = valid_fields.iter().map(|c| c.name().to_owned()).collect();
+            let hint = match closest(field.name(), known.iter().map(String::as_str)) {
+                Some(found) if found.eq_ignore_ascii_case(field.name()) => {
+                    format!("write \"{found}\" in double quotes")
+                }
+                Some(found) => format!("did you mean {found}?"),
+                None => format!("there are: {}", known.join(", ")),
+            };
+            SqlError::Unknown { kind: "column", name: field.flat_name(), hint }
+        }
+        SchemaError::AmbiguousReference { field } => SqlError::Ambiguous {
+            name: field.name().to_owned(),
+            hint: "qualify it with the stream's name or the alias of UNNEST".into(),
+        },
+        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
+            SqlError::Ambiguous { name: name.clone(), hint: "give one of them another name with AS".into() }
         }
     }
 }

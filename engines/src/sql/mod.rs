@@ -1,14 +1,24 @@
 //! SQL: from a query text and the schema of its source to a vectorised transform.
 
-use arrow::datatypes::SchemaRef;
+use std::sync::Arc;
 
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion_expr::ExprSchemable;
+
+mod catalog;
+mod dictionary;
 mod error;
+mod functions;
+mod parse;
+mod plan;
+mod program;
+mod refuse;
 mod transform;
 
 pub use error::SqlError;
 pub use transform::{Applied, RowError, Transform};
 
-use crate::read::ReadPlan;
+use crate::read::{ReadPlan, decoded_type};
 
 /// What a source offers to a query.
 #[derive(Debug, Clone)]
@@ -25,6 +35,8 @@ pub struct Query {
     reads: ReadPlan,
     output: SchemaRef,
     limit: Option<u64>,
+    transform: Transform,
+    explain: String,
 }
 
 impl Query {
@@ -32,8 +44,19 @@ impl Query {
     ///
     /// # Errors
     /// The query cannot be parsed, names what the source does not have, or asks for what is not supported.
-    pub fn compile(_sql: &str, _source: &SourceSchema) -> Result<Self, SqlError> {
-        Err(SqlError::not_supported("any query", "compiling comes with the next commit"))
+    pub fn compile(sql: &str, source: &SourceSchema) -> Result<Self, SqlError> {
+        let parsed = parse::parse(sql, source)?;
+        let limit = parsed.limit;
+        let planned = plan::plan(parsed, source)?;
+        let mut fields = Vec::with_capacity(planned.outputs.len());
+        for (name, expr) in &planned.outputs {
+            let (_, field) = expr.to_field(&planned.flat).map_err(plan::refused)?;
+            fields.push(Field::new(name, decoded_type(field.data_type()), field.is_nullable()));
+        }
+        let output = Arc::new(Schema::new(fields));
+        let transform = Transform::new(&planned, output.clone()).map_err(plan::refused)?;
+        let explain = explain(&planned, &output, limit);
+        Ok(Self { reads: planned.reads, output, limit, transform, explain })
     }
 
     /// The leaves of a record the query reads.
@@ -42,7 +65,8 @@ impl Query {
         &self.reads
     }
 
-    /// Schema of the batches a [`Transform`] yields. Strings are `Dictionary(Int32, Utf8)`, also inside lists.
+    /// Schema of the batches a [`Transform`] yields. Strings are `Dictionary(Int32, Utf8)`, also inside lists; the values
+    /// of a dictionary are never null but may repeat.
     #[must_use]
     pub fn output_schema(&self) -> SchemaRef {
         self.output.clone()
@@ -57,6 +81,35 @@ impl Query {
     /// A transform for one worker; it keeps caches, so each worker has its own.
     #[must_use]
     pub fn worker(&self) -> Transform {
-        Transform::new(self.output.clone())
+        self.transform.clone()
     }
+
+    /// What the query reads, keeps and writes, for a reader.
+    #[must_use]
+    pub fn explain(&self) -> &str {
+        &self.explain
+    }
+}
+
+fn explain(planned: &plan::Planned, output: &Schema, limit: Option<u64>) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::from("read\n");
+    let unnest = planned.reads.unnest.as_deref();
+    for (column, field) in planned.reads.columns.iter().zip(planned.flat.fields()) {
+        let _ = writeln!(text, "  {} {}", column.display_path(unnest), field.data_type());
+    }
+    if let Some(list) = unnest {
+        let _ = writeln!(text, "unnest\n  {}", list.join("."));
+    }
+    if let Some(filter) = &planned.filter {
+        let _ = writeln!(text, "keep\n  {}", filter.human_display());
+    }
+    text.push_str("write\n");
+    for ((name, expr), field) in planned.outputs.iter().zip(output.fields()) {
+        let _ = writeln!(text, "  {name} {} = {}", field.data_type(), expr.human_display());
+    }
+    if let Some(limit) = limit {
+        let _ = writeln!(text, "limit\n  {limit}");
+    }
+    text
 }

@@ -1,0 +1,152 @@
+//! What valid SQL this engine does not run, refused by name before planning.
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::sqlparser::ast::{
+    Distinct, Expr, GroupByExpr, Query, Select, SelectItem, SetExpr, visit_expressions,
+};
+
+use super::{SqlError, catalog};
+
+/// The queries there are.
+pub(super) const SUPPORTED: &str = "supported: SELECT … FROM stream[, UNNEST(list) AS e] [WHERE …] [LIMIT n]";
+
+const AGGREGATES: &[&str] = &[
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "first",
+    "last",
+    "any_value",
+    "arg_min",
+    "arg_max",
+    "stddev",
+    "stddev_pop",
+    "stddev_samp",
+    "var",
+    "var_pop",
+    "var_samp",
+    "bool_and",
+    "bool_or",
+    "approx_distinct",
+    "approx_percentile",
+    "string_agg",
+    "array_agg",
+    "median",
+];
+const WINDOWS: &[&str] = &["tumble", "hop", "session", "window_start", "window_end"];
+
+fn refuse<T>(what: &str) -> Result<T, SqlError> {
+    Err(SqlError::not_supported(what, SUPPORTED))
+}
+
+/// Clauses around the SELECT.
+pub(super) fn query(query: &Query) -> Result<(), SqlError> {
+    if query.with.is_some() {
+        return refuse("WITH");
+    }
+    if query.order_by.is_some() {
+        return Err(SqlError::not_supported("ORDER BY", "rows leave in the order of the source; sort the output"));
+    }
+    if query.fetch.is_some() {
+        return Err(SqlError::not_supported("FETCH", "write LIMIT n"));
+    }
+    if !query.locks.is_empty() || query.for_clause.is_some() {
+        return refuse("FOR …");
+    }
+    if query.settings.is_some() || query.format_clause.is_some() || !query.pipe_operators.is_empty() {
+        return refuse("SETTINGS, FORMAT or a pipe operator");
+    }
+    match query.body.as_ref() {
+        SetExpr::Select(_) => Ok(()),
+        SetExpr::SetOperation { .. } => refuse("UNION, EXCEPT or INTERSECT"),
+        SetExpr::Values(_) => refuse("VALUES"),
+        SetExpr::Query(_) => refuse("a query in parentheses"),
+        _ => refuse("a statement other than SELECT"),
+    }
+}
+
+/// Clauses of the SELECT.
+pub(super) fn select(select: &Select) -> Result<(), SqlError> {
+    match &select.distinct {
+        None | Some(Distinct::All) => {}
+        Some(_) => return refuse("DISTINCT"),
+    }
+    let grouped = match &select.group_by {
+        GroupByExpr::All(_) => true,
+        GroupByExpr::Expressions(expressions, modifiers) => !expressions.is_empty() || !modifiers.is_empty(),
+    };
+    if grouped {
+        return Err(SqlError::not_supported("GROUP BY", "aggregates and windows are not yet part of the engine"));
+    }
+    if select.having.is_some() {
+        return Err(SqlError::not_supported("HAVING", "aggregates and windows are not yet part of the engine"));
+    }
+    if select.qualify.is_some() || !select.named_window.is_empty() {
+        return refuse("WINDOW or QUALIFY");
+    }
+    if select.prewhere.is_some() {
+        return Err(SqlError::not_supported("PREWHERE", "write WHERE"));
+    }
+    if select.top.is_some() {
+        return Err(SqlError::not_supported("TOP", "write LIMIT n"));
+    }
+    if !select.lateral_views.is_empty() {
+        return Err(SqlError::not_supported("LATERAL VIEW", "write FROM stream, UNNEST(list) AS e"));
+    }
+    let other = select.into.is_some()
+        || select.exclude.is_some()
+        || !select.connect_by.is_empty()
+        || !select.cluster_by.is_empty()
+        || !select.distribute_by.is_empty()
+        || !select.sort_by.is_empty()
+        || select.value_table_mode.is_some()
+        || select.projection.iter().any(|item| matches!(item, SelectItem::ExprWithAliases { .. }));
+    if other { refuse("a clause of this SELECT") } else { Ok(()) }
+}
+
+/// Calls and subqueries anywhere in the query.
+pub(super) fn expressions(query: &Query) -> Result<(), SqlError> {
+    match visit_expressions(query, |expr| match expression(expr) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+fn expression(expr: &Expr) -> Result<(), SqlError> {
+    match expr {
+        Expr::Subquery(_) | Expr::InSubquery { .. } | Expr::Exists { .. } | Expr::AnyOp { .. } | Expr::AllOp { .. } => {
+            refuse("a subquery in an expression")
+        }
+        Expr::Function(call) => {
+            let name = call.name.to_string().to_ascii_lowercase();
+            if call.over.is_some() {
+                return refuse("OVER");
+            }
+            if AGGREGATES.contains(&name.as_str()) {
+                let what = format!("the aggregate {name}");
+                return Err(SqlError::not_supported(what, "aggregates and windows are not yet part of the engine"));
+            }
+            if WINDOWS.contains(&name.as_str()) {
+                let what = format!("the window function {name}");
+                return Err(SqlError::not_supported(what, "aggregates and windows are not yet part of the engine"));
+            }
+            if name == "unnest" {
+                return Err(SqlError::not_supported(
+                    "UNNEST in SELECT or WHERE",
+                    "write FROM stream, UNNEST(list) AS e",
+                ));
+            }
+            match catalog::function(&name) {
+                Some(_) => Ok(()),
+                None => Err(SqlError::Unknown { kind: "function", hint: catalog::closest_function(&name), name }),
+            }
+        }
+        _ => Ok(()),
+    }
+}
