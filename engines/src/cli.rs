@@ -26,6 +26,10 @@ pub struct Cli {
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 
+    /// Types of fields of a JSON source that are not to be inferred: 'amount DOUBLE, ts TIMESTAMP'.
+    #[arg(long, value_name = "NAME TYPE, …")]
+    pub columns: Option<String>,
+
     /// What a record that cannot be read does.
     #[arg(long, value_enum, default_value_t)]
     pub bad_records: BadRecords,

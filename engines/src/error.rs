@@ -86,7 +86,7 @@ impl Error {
                     "correct the record, or count and leave it out with --bad-records skip".into()
                 }
                 RecordError::Misfit { .. } => {
-                    "correct the record, declare the column's type, or leave such records out with --bad-records skip"
+                    "correct the record, say the field's type with --columns, or leave such records out with --bad-records skip"
                         .into()
                 }
                 RecordError::Eval { .. } => {

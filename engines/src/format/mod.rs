@@ -2,3 +2,4 @@
 
 pub mod avro;
 pub mod json;
+pub mod timestamp;

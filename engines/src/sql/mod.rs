@@ -6,6 +6,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion_expr::ExprSchemable;
 
 mod catalog;
+mod columns;
 mod dictionary;
 mod error;
 mod functions;
@@ -15,6 +16,7 @@ mod program;
 mod refuse;
 mod transform;
 
+pub use columns::column_types;
 pub use error::SqlError;
 pub use transform::{Applied, RowError, Transform};
 
