@@ -14,6 +14,7 @@ mod parse;
 mod plan;
 mod program;
 mod refuse;
+mod select;
 mod transform;
 
 pub use columns::column_types;

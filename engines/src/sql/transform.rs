@@ -1,8 +1,8 @@
 //! Filter, then project: the vectorised part of a query.
 
 use arrow::array::{ArrayRef, AsArray};
-use arrow::compute::{FilterBuilder, concat_batches};
-use arrow::datatypes::SchemaRef;
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion_common::{DataFusionError, Result};
@@ -10,6 +10,7 @@ use datafusion_expr::Expr;
 
 use super::plan::Planned;
 use super::program::{Failure, Program};
+use super::select::Selection;
 use crate::read::RecordError;
 
 /// Filters and projects batches; one per worker.
@@ -102,11 +103,12 @@ impl Transform {
         if kept == 0 {
             return Ok(RecordBatch::new_empty(self.schema.clone()));
         }
-        let predicate = FilterBuilder::new(mask).optimize().build();
+        let lists = batch.columns().iter().zip(&self.read).any(|(c, read)| *read && matches!(c.data_type(), DataType::List(_)));
+        let selection = Selection::new(mask, lists);
         let mut columns = Vec::with_capacity(self.read.len());
         for (column, read) in batch.columns().iter().zip(&self.read) {
             // A column no output reads stays as it is: nothing looks at it.
-            let column = if *read { predicate.filter(column) } else { Ok(column.clone()) };
+            let column = if *read { selection.filter(column) } else { Ok(column.clone()) };
             columns.push(column.map_err(|e| Failure { name: "WHERE".into(), error: e.into() })?);
         }
         self.project(&columns, kept)
