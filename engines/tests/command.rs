@@ -102,7 +102,8 @@ fn a_bad_record_is_named_by_line_field_and_text() {
     let columns = ["--columns", "amount BIGINT"];
     let failed = run(directory.path(), &[&columns[..], &["--from", "events.ndjson", FILTER]].concat());
     assert!(err(&failed).contains(text));
-    let skipped = run(directory.path(), &[&columns[..], &["--bad-records", "skip", "--from", "events.ndjson", FILTER]].concat());
+    let skipped =
+        run(directory.path(), &[&columns[..], &["--bad-records", "skip", "--from", "events.ndjson", FILTER]].concat());
     assert_eq!(out(&skipped).lines().count(), 360);
     assert_eq!(String::from_utf8_lossy(&skipped.stderr), format!("skipped 1 of 19999 records; the first: {text}\n"));
 }
@@ -126,7 +127,10 @@ fn values_are_written_exactly() {
          {\"s\":null,\"i\":null,\"d\":1e300,\"b\":null,\"t\":null,\"l\":null}\n"
     );
     let csv = out(&piped(&["--from", "-", "--format", "csv", "SELECT s, i, t, l FROM x"], text.as_bytes()));
-    assert_eq!(csv, "s,i,t,l\n\"q\"\"\u{1}é\\\",-9223372036854775808,2026-06-01 10:30:00.25,\"[\"\"a\"\",null]\"\n,,,\n");
+    assert_eq!(
+        csv,
+        "s,i,t,l\n\"q\"\"\u{1}é\\\",-9223372036854775808,2026-06-01 10:30:00.25,\"[\"\"a\"\",null]\"\n,,,\n"
+    );
 }
 
 #[test]
@@ -135,7 +139,10 @@ fn nothing_in_nothing_out() {
     assert_eq!(out(&piped(&["--from", "-", FILTER], b"\n \n")), "");
     assert!(err(&piped(&["--from", "-", "SELEC"], b"")).contains("SYNTAX_ERROR"));
     assert_eq!(out(&piped(&["--from", "-", "--to", "null", FILTER], events(1000).as_bytes())), "");
-    assert_eq!(out(&piped(&["--from", "-", "SELECT amount FROM x LIMIT 3"], events(100_000).as_bytes())).lines().count(), 3);
+    assert_eq!(
+        out(&piped(&["--from", "-", "SELECT amount FROM x LIMIT 3"], events(100_000).as_bytes())).lines().count(),
+        3
+    );
 }
 
 #[test]

@@ -44,7 +44,10 @@ fn every_type_and_every_way_to_be_null() {
     assert_eq!((d.value(2), d.value(3)), (-0.0005, 7.0));
     assert_eq!(strings(&batch, 4), [Some("z".into()), None, None, Some(String::new()), None]);
     let list = batch.column(5).as_list::<i32>();
-    assert_eq!((0..5).map(|i| list.is_valid(i).then(|| list.value_length(i))).collect::<Vec<_>>(), [Some(1), Some(0), None, Some(3), None]);
+    assert_eq!(
+        (0..5).map(|i| list.is_valid(i).then(|| list.value_length(i))).collect::<Vec<_>>(),
+        [Some(1), Some(0), None, Some(3), None]
+    );
     assert_eq!(batch.column(6).as_primitive::<TimestampMicrosecondType>().value(0), 1_767_225_600_000_000);
     for column in batch.columns() {
         assert!(column.is_null(4));
@@ -126,10 +129,31 @@ fn what_does_not_fit_is_refused_with_field_and_text() {
 fn what_is_no_record_is_refused() {
     let mut decoder = decoder("SELECT k, n FROM s", &[SAMPLE]);
     let bad: &[&[u8]] = &[
-        br#"{"k":"a"}}"#, br#"{"k":"a"} {"k":"b"}"#, b"[1]", b"1", br#"{"k":"a""#, br#"{"k":"a",}"#, br#"{"k" "a"}"#, br#"{k:"a"}"#,
-        b"{\"k\":\"a\xff\"}", b"{\"k\":\"a\"}\0", b"{\"k\":\"a\nb\"}", br#"{"k":"\ud800"}"#, br#"{"k":"\udc00\ud800"}"#,
-        br#"{"k":"\x"}"#, br#"{"n":01}"#, br#"{"n":+1}"#, br#"{"n":1.}"#, br#"{"n":1e}"#, br#"{"n":-}"#, br#"{"n":nul}"#,
-        br#"{"x":[1,]}"#, br#"{"x":[1 2]}"#, br#"{"x":{"a":tru}}"#, br#"{"x":"\u12g4"}"#, b"{\"x\":\"\t\"}",
+        br#"{"k":"a"}}"#,
+        br#"{"k":"a"} {"k":"b"}"#,
+        b"[1]",
+        b"1",
+        br#"{"k":"a""#,
+        br#"{"k":"a",}"#,
+        br#"{"k" "a"}"#,
+        br#"{k:"a"}"#,
+        b"{\"k\":\"a\xff\"}",
+        b"{\"k\":\"a\"}\0",
+        b"{\"k\":\"a\nb\"}",
+        br#"{"k":"\ud800"}"#,
+        br#"{"k":"\udc00\ud800"}"#,
+        br#"{"k":"\x"}"#,
+        br#"{"n":01}"#,
+        br#"{"n":+1}"#,
+        br#"{"n":1.}"#,
+        br#"{"n":1e}"#,
+        br#"{"n":-}"#,
+        br#"{"n":nul}"#,
+        br#"{"x":[1,]}"#,
+        br#"{"x":[1 2]}"#,
+        br#"{"x":{"a":tru}}"#,
+        br#"{"x":"\u12g4"}"#,
+        b"{\"x\":\"\t\"}",
     ];
     for record in bad {
         let error = decoder.decode(record);
@@ -151,7 +175,8 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            proptest::collection::btree_map("[knx\"\\\\é]{0,2}", inner, 0..4).prop_map(|m| Value::Object(m.into_iter().collect())),
+            proptest::collection::btree_map("[knx\"\\\\é]{0,2}", inner, 0..4)
+                .prop_map(|m| Value::Object(m.into_iter().collect())),
         ]
     })
 }

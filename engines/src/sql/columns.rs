@@ -27,8 +27,12 @@ pub fn column_types(text: &str) -> Result<Vec<(String, DataType)>, SqlError> {
 
 fn arrow_type(sql: &SqlType) -> Result<DataType, SqlError> {
     Ok(match sql {
-        SqlType::TinyInt(_) | SqlType::SmallInt(_) | SqlType::Int(_) | SqlType::Integer(_) | SqlType::BigInt(_) => DataType::Int64,
-        SqlType::Double(_) | SqlType::DoublePrecision | SqlType::Float(_) | SqlType::Real | SqlType::Float64 => DataType::Float64,
+        SqlType::TinyInt(_) | SqlType::SmallInt(_) | SqlType::Int(_) | SqlType::Integer(_) | SqlType::BigInt(_) => {
+            DataType::Int64
+        }
+        SqlType::Double(_) | SqlType::DoublePrecision | SqlType::Float(_) | SqlType::Real | SqlType::Float64 => {
+            DataType::Float64
+        }
         SqlType::Bool | SqlType::Boolean => DataType::Boolean,
         SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Text | SqlType::String(_) => DataType::Utf8,
         SqlType::Timestamp(..) | SqlType::Datetime(_) => DataType::Timestamp(TimeUnit::Microsecond, None),

@@ -227,7 +227,10 @@ impl Leaves<'_> {
         };
         path.extend_from_slice(fields);
         if !of_element && self.tables.unnest.as_ref() == Some(&path) {
-            return Err(SqlError::not_supported(format!("reading {shown} both whole and unnested"), "read its elements"));
+            return Err(SqlError::not_supported(
+                format!("reading {shown} both whole and unnested"),
+                "read its elements",
+            ));
         }
         if let Some(known) = self.columns.iter().find(|c| c.of_element == of_element && c.path == path) {
             return Ok(known.name.clone());

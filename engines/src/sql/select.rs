@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, DictionaryArray, Int32Array, ListArray};
 use arrow::array::BooleanBufferBuilder;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, DictionaryArray, Int32Array, ListArray};
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::compute::{FilterBuilder, FilterPredicate};
 use arrow::datatypes::{DataType, Int32Type};
@@ -109,7 +109,9 @@ mod tests {
         for (_, row) in rows {
             text.append_option(row.as_ref().map(|items| items.iter().map(|i| i.map(|b| b.to_string()))));
         }
-        let numbers = rows.iter().map(|(_, row)| row.as_ref().map(|items| items.iter().map(|i| i.map(i64::from)).collect::<Vec<_>>()));
+        let numbers = rows
+            .iter()
+            .map(|(_, row)| row.as_ref().map(|items| items.iter().map(|i| i.map(i64::from)).collect::<Vec<_>>()));
         [Arc::new(text.finish()), Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(numbers))]
     }
 

@@ -103,7 +103,8 @@ impl Transform {
         if kept == 0 {
             return Ok(RecordBatch::new_empty(self.schema.clone()));
         }
-        let lists = batch.columns().iter().zip(&self.read).any(|(c, read)| *read && matches!(c.data_type(), DataType::List(_)));
+        let lists =
+            batch.columns().iter().zip(&self.read).any(|(c, read)| *read && matches!(c.data_type(), DataType::List(_)));
         let selection = Selection::new(mask, lists);
         let mut columns = Vec::with_capacity(self.read.len());
         for (column, read) in batch.columns().iter().zip(&self.read) {

@@ -33,7 +33,10 @@ impl Inputs {
             _ => Path::new("."),
         };
         let entries = std::fs::read_dir(directory).map_err(|e| {
-            Error::source(format!("{} cannot be listed: {e}", directory.display()), "only the last part of a path may hold * or ?")
+            Error::source(
+                format!("{} cannot be listed: {e}", directory.display()),
+                "only the last part of a path may hold * or ?",
+            )
         })?;
         let mut files: Vec<PathBuf> = entries
             .filter_map(Result::ok)
@@ -108,7 +111,9 @@ mod tests {
         for name in ["b.ndjson", "a.ndjson.gz", "c.txt"] {
             std::fs::write(directory.path().join(name), "").unwrap();
         }
-        let find = |pattern: &str| Inputs::find(&Uri::parse_source(&format!("file://{}/{pattern}", directory.path().display())).unwrap());
+        let find = |pattern: &str| {
+            Inputs::find(&Uri::parse_source(&format!("file://{}/{pattern}", directory.path().display())).unwrap())
+        };
         let inputs = find("*.ndjson*").unwrap();
         let Inputs::Files(files) = &inputs else { panic!() };
         assert_eq!((files.len(), inputs.stream().as_str()), (2, "a"));

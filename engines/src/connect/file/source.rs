@@ -37,10 +37,15 @@ impl Lines {
     /// # Errors
     /// The file cannot be opened.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let fail = |e: io::Error| Error::source(format!("{} cannot be opened: {e}", path.display()), "check the path and its permissions");
+        let fail = |e: io::Error| {
+            Error::source(format!("{} cannot be opened: {e}", path.display()), "check the path and its permissions")
+        };
         let file = File::open(path).map_err(fail)?;
         if file.metadata().map_err(fail)?.is_dir() {
-            return Err(Error::source(format!("{} is a directory", path.display()), "name its files, for example with *.ndjson"));
+            return Err(Error::source(
+                format!("{} is a directory", path.display()),
+                "name its files, for example with *.ndjson",
+            ));
         }
         let input: Box<dyn Read + Send> = match path.extension().and_then(|e| e.to_str()) {
             Some("gz") => Box::new(flate2::read::MultiGzDecoder::new(file)),

@@ -68,7 +68,10 @@ impl<W: Write + Send> Sink for Text<W> {
         self.buffer.clear();
         written.map_err(|e| match e.kind() {
             io::ErrorKind::BrokenPipe => Error::OutputClosed,
-            _ => Error::sink(format!("standard output cannot be written: {e}"), "check the disk or the program behind the pipe"),
+            _ => Error::sink(
+                format!("standard output cannot be written: {e}"),
+                "check the disk or the program behind the pipe",
+            ),
         })
     }
 }

@@ -6,8 +6,8 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::array::types::{Float32Type, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType, UInt64Type};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
@@ -107,7 +107,9 @@ impl Texts {
         for value in 0..text.len() {
             match format {
                 // Within a list, CSV quotes the JSON text of the whole list.
-                Format::Csv if !matches!(array.data_type(), DataType::List(_)) => csv_string(text.value(value), &mut self.bytes),
+                Format::Csv if !matches!(array.data_type(), DataType::List(_)) => {
+                    csv_string(text.value(value), &mut self.bytes)
+                }
                 _ => json_string(text.value(value), &mut self.bytes),
             }
             self.ends.push(self.bytes.len());
@@ -140,7 +142,9 @@ fn dictionary_of(array: &ArrayRef) -> Option<(&ArrayRef, usize)> {
 /// The few types that are written: others are cast to one of these where that keeps the value.
 fn normal_type(data_type: &DataType) -> DataType {
     match data_type {
-        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::UInt8 | DataType::UInt16 | DataType::UInt32 => DataType::Int64,
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::UInt8 | DataType::UInt16 | DataType::UInt32 => {
+            DataType::Int64
+        }
         DataType::Timestamp(..) => DataType::Timestamp(TimeUnit::Microsecond, None),
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => string_type(),
         DataType::List(item) => DataType::List(Arc::new(Field::new(item.name(), normal_type(item.data_type()), true))),
@@ -150,7 +154,11 @@ fn normal_type(data_type: &DataType) -> DataType {
 
 fn normal(array: &ArrayRef) -> ArrayRef {
     let wanted = normal_type(array.data_type());
-    if *array.data_type() == wanted { Arc::clone(array) } else { cast(array, &wanted).unwrap_or_else(|_| Arc::clone(array)) }
+    if *array.data_type() == wanted {
+        Arc::clone(array)
+    } else {
+        cast(array, &wanted).unwrap_or_else(|_| Arc::clone(array))
+    }
 }
 
 /// A column whose values are written by row.
@@ -188,7 +196,11 @@ impl<'a> Cells<'a> {
             DataType::Dictionary(..) => {
                 let dictionary = array.as_dictionary::<Int32Type>();
                 let values = dictionary.values();
-                Kind::Text { codes: dictionary.keys().values(), values: values.as_string::<i32>(), texts: texts.of(values) }
+                Kind::Text {
+                    codes: dictionary.keys().values(),
+                    values: values.as_string::<i32>(),
+                    texts: texts.of(values),
+                }
             }
             DataType::List(_) => {
                 let list = array.as_list::<i32>();

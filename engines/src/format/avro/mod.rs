@@ -2,7 +2,7 @@
 
 mod columns;
 mod cursor;
-mod dict;
+pub(crate) mod dict;
 mod exec;
 mod program;
 mod schema;

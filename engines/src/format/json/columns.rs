@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, BooleanArray, BooleanBufferBuilder, DictionaryArray, Int32Array, ListArray, PrimitiveArray, new_null_array,
-};
 use arrow::array::types::{ArrowPrimitiveType, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow::array::{
+    ArrayRef, BooleanArray, BooleanBufferBuilder, DictionaryArray, Int32Array, ListArray, PrimitiveArray,
+    new_null_array,
+};
 use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, FieldRef, TimeUnit};
 

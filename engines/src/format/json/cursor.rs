@@ -294,7 +294,8 @@ fn plain_length(bytes: &[u8]) -> usize {
     while let Some(chunk) = bytes[at..].first_chunk::<8>() {
         let word = u64::from_le_bytes(*chunk);
         let control = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
-        let stops = control | zero_bytes(word ^ (ONES * u64::from(b'"'))) | zero_bytes(word ^ (ONES * u64::from(b'\\')));
+        let stops =
+            control | zero_bytes(word ^ (ONES * u64::from(b'"'))) | zero_bytes(word ^ (ONES * u64::from(b'\\')));
         if stops != 0 {
             return at + stops.trailing_zeros() as usize / 8;
         }

@@ -113,7 +113,12 @@ impl JsonDecoder {
             }
         }
         let group = |of_element: bool| {
-            plan.columns.iter().enumerate().filter(move |(_, c)| c.of_element == of_element).map(|(i, _)| i).collect::<Vec<_>>()
+            plan.columns
+                .iter()
+                .enumerate()
+                .filter(move |(_, c)| c.of_element == of_element)
+                .map(|(i, _)| i)
+                .collect::<Vec<_>>()
         };
         let state = State {
             columns,
@@ -134,7 +139,9 @@ impl JsonDecoder {
 
     fn describe(&self, record: &[u8], stop: &Stop) -> RecordError {
         match *stop {
-            Stop::Fault(Fault { what, at }) => RecordError::Malformed { format: "JSON", reason: format!("{what}, at byte {}", at + 1) },
+            Stop::Fault(Fault { what, at }) => {
+                RecordError::Malformed { format: "JSON", reason: format!("{what}, at byte {}", at + 1) }
+            }
             Stop::Misfit { column, node, from, to } => {
                 let text = String::from_utf8_lossy(&record[from..to]);
                 let mut shown: String = text.chars().take(SHOWN).collect();
