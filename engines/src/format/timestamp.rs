@@ -147,7 +147,6 @@ fn pair(out: &mut Vec<u8>, value: i64) {
     out.push(digit(value % 10));
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a single digit")]
 fn digit(value: i64) -> u8 {
     b'0' + (value % 10) as u8
 }

@@ -195,7 +195,6 @@ impl Cache {
 }
 
 /// A valid key is never negative.
-#[expect(clippy::cast_sign_loss, reason = "keys of a dictionary array are indices into its values")]
 fn index(key: i32) -> usize {
     key as usize
 }

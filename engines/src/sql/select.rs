@@ -89,7 +89,6 @@ fn stretches_of(
     FilterBuilder::new(&BooleanArray::new(mask.finish(), None)).optimize().build().filter(items)
 }
 
-#[expect(clippy::cast_sign_loss, reason = "offsets of a list are not negative")]
 fn index(offset: i32) -> usize {
     offset as usize
 }

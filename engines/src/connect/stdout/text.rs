@@ -295,7 +295,6 @@ impl<'a> Cells<'a> {
     }
 }
 
-#[expect(clippy::cast_sign_loss, reason = "offsets and valid codes are not negative")]
 fn index(value: i32) -> usize {
     value as usize
 }

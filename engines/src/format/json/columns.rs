@@ -284,7 +284,6 @@ fn length_of(item: &Column) -> i32 {
     i32::try_from(item.length).unwrap_or(i32::MAX)
 }
 
-#[expect(clippy::cast_sign_loss, reason = "ends of lists are counted from 0")]
 fn index(end: i32) -> usize {
     end as usize
 }
