@@ -24,7 +24,11 @@ fn piped(arguments: &[&str], input: &[u8]) -> Output {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(input).unwrap();
+    // With LIMIT the command leaves before it has read everything.
+    match stdin.write_all(input) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {}
+        written => written.unwrap(),
+    }
     drop(stdin);
     child.wait_with_output().unwrap()
 }
@@ -104,7 +108,7 @@ fn a_bad_record_is_named_by_line_field_and_text() {
     assert!(err(&failed).contains(text));
     let skipped =
         run(directory.path(), &[&columns[..], &["--bad-records", "skip", "--from", "events.ndjson", FILTER]].concat());
-    assert_eq!(out(&skipped).lines().count(), 360);
+    assert_eq!(out(&skipped).lines().count(), 359);
     assert_eq!(String::from_utf8_lossy(&skipped.stderr), format!("skipped 1 of 19999 records; the first: {text}\n"));
 }
 
