@@ -31,16 +31,16 @@ fn ran(mut command: Command) -> (Option<i32>, String, String) {
 /// A directory for programs that holds Java only.
 fn java_only(dir: &Path) -> PathBuf {
     let bin = dir.join("bin");
-    fs::create_dir(&bin).unwrap();
+    fs::create_dir(&bin).expect("a new directory");
     let java = Tools::from_env().find(Tool::Java).expect("apt-get install -y openjdk-17-jre-headless");
-    symlink(fs::canonicalize(java).unwrap(), bin.join("java")).unwrap();
+    symlink(fs::canonicalize(java).expect("java is there"), bin.join("java")).expect("a link");
     bin
 }
 
 /// Written by a child, so that no other test's fork holds it open for writing.
 fn script(path: &Path, body: &str) {
     let write = r#"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod 755 "$0""#;
-    assert!(Command::new("/bin/sh").args(["-c", write]).arg(path).arg(body).status().unwrap().success());
+    assert!(Command::new("/bin/sh").args(["-c", write]).arg(path).arg(body).status().expect("sh runs").success());
 }
 
 #[test]
