@@ -393,7 +393,12 @@ fn run_views(arm: &Arm<'_>, name: &str) -> Vec<RunView> {
         when: run.record.ts.strftime("%Y-%m-%d %H:%M").to_string(),
         status: run.record.status,
         values: COLUMNS.iter().map(|(metric, _)| value(run.record, *metric)).collect(),
-        duplicates: run.record.gates.as_ref().map_or_else(|| "–".to_owned(), |gates| count(gates.duplicates)),
+        duplicates: run
+            .record
+            .gates
+            .as_ref()
+            .filter(|_| run.record.status.is_measured())
+            .map_or_else(|| "–".to_owned(), |gates| count(gates.duplicates)),
         retracted: run.retraction.map(|retraction| match retraction.superseded_by {
             Some(by) => format!("{} (superseded by {by})", retraction.reason),
             None => retraction.reason.clone(),
