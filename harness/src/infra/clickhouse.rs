@@ -30,7 +30,7 @@ pub enum ClientError {
         text: String,
     },
     /// The server could not be reached or the transfer broke.
-    #[error("cannot talk to ClickHouse at {url}: {source}")]
+    #[error("cannot talk to ClickHouse at {url}")]
     Transport {
         /// The server's URL.
         url: String,
@@ -38,7 +38,7 @@ pub enum ClientError {
         source: Box<ureq::Error>,
     },
     /// The answer could not be read to its end or is not text.
-    #[error("cannot read ClickHouse's answer from {url}: {source}")]
+    #[error("cannot read ClickHouse's answer from {url}")]
     Answer {
         /// The server's URL.
         url: String,

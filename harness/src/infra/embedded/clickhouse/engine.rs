@@ -36,7 +36,7 @@ pub enum EngineError {
         data: PathBuf,
     },
     /// A query the server needs at its start failed.
-    #[error("the ClickHouse engine does not answer: {0}")]
+    #[error("the ClickHouse engine does not answer")]
     Probe(#[from] Exception),
 }
 

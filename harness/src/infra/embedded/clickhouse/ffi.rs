@@ -30,7 +30,7 @@ type Query = unsafe extern "C" fn(
 
 /// The library or one of its symbols could not be loaded.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot load the ClickHouse engine from {}: {source}", path.display())]
+#[error("cannot load the ClickHouse engine from {}", path.display())]
 pub struct LoadError {
     /// The library asked for.
     pub path: PathBuf,

@@ -4,7 +4,8 @@
 //! [`wait_ready`]. One process holds one engine on one data directory.
 //!
 //! What differs from a real server: no `system.query_log`, `KILL QUERY` knows other query ids than the responses carry,
-//! users are checked at the door and all are the engine's `default`, external tables and `input()` are refused.
+//! users are checked at the door and all are the engine's `default`, external tables and `input()` are refused, and an
+//! insert is always synchronous (as with `async_insert = 0`), so a statement acknowledged is on disk.
 
 mod body;
 mod encoding;
@@ -42,7 +43,7 @@ use reply::Identity;
 use session::Sessions;
 
 /// How long requests under way are given after SIGTERM.
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// What the child process serves and how.
 #[derive(Debug, Clone)]
@@ -75,7 +76,7 @@ pub enum ServeError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// A file or socket.
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Io {
         /// What was attempted.
         what: String,
@@ -83,7 +84,7 @@ pub enum ServeError {
         source: std::io::Error,
     },
     /// A statement of the startup file.
-    #[error("{}: statement {number} ({statement:?}): {exception}", file.display())]
+    #[error("{}: statement {number} ({statement:?}) failed", file.display())]
     Startup {
         /// The startup file.
         file: PathBuf,
@@ -92,6 +93,7 @@ pub enum ServeError {
         /// How it begins.
         statement: String,
         /// What the engine said.
+        #[source]
         exception: Exception,
     },
 }
@@ -159,7 +161,7 @@ pub fn serve(config: &Config) -> Result<(), ServeError> {
         sweeper.abort();
         Ok(())
     });
-    runtime.shutdown_timeout(Duration::from_secs(5));
+    runtime.shutdown_timeout(Duration::from_secs(2));
     server.shared.sessions.sweep(true);
     if !server.shared.engine.stop() {
         eprintln!("a query outlived its grace; what it had committed is whole");
