@@ -1,13 +1,22 @@
 //! Ordinary clients: the `clickhouse` crate and clickhouse-connect.
 
+use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use clickhouse::Row;
 use serde::{Deserialize, Serialize};
+use weir_harness::cgroup::Hierarchy;
 use weir_harness::infra::clickhouse::{Client, ClientError};
+use weir_harness::infra::embedded::clickhouse::{Launch, LaunchError, service, wait_ready};
+use weir_harness::runtime::process::ProcessRuntime;
+use weir_harness::runtime::{Caps, Exit, Runtime};
 use weir_harness::setup::Home;
 
-use crate::server::Server;
+use crate::server::{Server, library};
+
+/// Longer than a start takes on a loaded host; reached only by a failure.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// clickhouse-connect as it is on PyPI, with the wheels it needs.
 const CONNECT: [&str; 2] = ["clickhouse-connect==1.12.0", "lz4==4.4.5"];
@@ -124,4 +133,37 @@ fn the_harness_own_client() {
     let nobody = Client::new("http://127.0.0.1:1");
     assert!(!nobody.ping());
     assert!(matches!(nobody.execute("SELECT 1"), Err(ClientError::Transport { .. })));
+}
+
+#[test]
+fn the_harness_starts_and_stops_it() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let bench = PathBuf::from(env!("CARGO_BIN_EXE_bench"));
+    let hierarchy = Hierarchy::detect().expect("/proc is readable");
+    let runtime = ProcessRuntime::with(bench.clone(), "clickhouse-launch", hierarchy);
+    let mut launch = Launch {
+        name: "clickhouse".to_owned(),
+        program: bench,
+        library: library(),
+        data: dir.path().join("data"),
+        run: dir.path().to_owned(),
+        startup: None,
+        config: None,
+        users: Vec::new(),
+        caps: Some(Caps { cpus: 1.0, memory: 2 << 30 }),
+    };
+    let mut running = runtime.start(&service(&launch)).expect("the child starts");
+    let client = wait_ready(&launch, running.as_mut(), LIMIT).expect("it becomes ready");
+    let cap = client.query_text("SELECT value FROM system.server_settings WHERE name = 'max_server_memory_usage'");
+    assert_eq!(cap.expect("a setting").trim_end(), ((2u64 << 30) / 10 * 9).to_string());
+    assert_eq!(running.stop(), Exit::Code(0));
+    assert!(!client.ping());
+
+    let script = dir.path().join("bad.sql");
+    std::fs::write(&script, "SELEKT").expect("a file");
+    launch.startup = Some(script);
+    let mut running = runtime.start(&service(&launch)).expect("the child starts");
+    let error = wait_ready(&launch, running.as_mut(), LIMIT).expect_err("it ends");
+    assert!(matches!(error, LaunchError::Ended { exit: Exit::Code(1), .. }), "{error:?}");
+    assert!(std::fs::read_to_string(running.log()).expect("its log").contains("Code: 62"));
 }

@@ -70,9 +70,12 @@ impl weir_model::error::Coded for LaunchError {
     }
 }
 
-/// The child process for `launch`.
+/// The child process for `launch`. The address that an earlier child of this name left is removed, so that
+/// [`wait_ready`] waits for the new one.
 #[must_use]
 pub fn service(launch: &Launch) -> Service {
+    // Usually there is none; one that cannot be removed only makes `wait_ready` ping in vain until it is replaced.
+    let _ = std::fs::remove_file(launch.address_file());
     let path = |path: &Path| path.to_string_lossy().into_owned();
     let mut command = vec![path(&launch.program), "clickhouse".to_owned()];
     let mut option = |name: &str, value: String| command.extend([name.to_owned(), value]);
