@@ -1,17 +1,17 @@
 //! Measures the tier-B transform: nanoseconds per input row, best of several runs.
 
-#[path = "../tests/common/mod.rs"]
-mod common;
+#[path = "../tests/query/corpus.rs"]
+mod corpus;
 
 use std::time::Instant;
 
 use freshet::sql::Query;
 
 fn main() {
-    let query = Query::compile(common::TIER_B, &common::sensor_batches()).expect("tier B compiles");
+    let query = Query::compile(corpus::TIER_B, &corpus::sensor_batches()).expect("tier B compiles");
     let mut worker = query.worker();
     for rows in [4_096, 16_384, 65_536] {
-        let input = common::flat_rows(query.reads(), rows);
+        let input = corpus::flat_rows(query.reads(), rows);
         let mut best = f64::MAX;
         let mut kept = 0;
         for _ in 0..300 {

@@ -37,6 +37,13 @@ pub(super) fn function(name: &str) -> Option<Arc<ScalarUDF>> {
     FUNCTIONS.get(name).cloned()
 }
 
+/// Whether there is a function of this name whose result depends on more than its arguments.
+pub(super) fn is_impure(name: &str) -> bool {
+    datafusion_functions::all_default_functions().iter().any(|f| {
+        (f.name() == name || f.aliases().iter().any(|a| a == name)) && f.signature().volatility != Volatility::Immutable
+    })
+}
+
 /// A hint that names the functions spelled most like `name`.
 pub(super) fn closest_function(name: &str) -> String {
     closest(name, FUNCTIONS.keys().map(String::as_str)).map_or_else(
@@ -47,8 +54,9 @@ pub(super) fn closest_function(name: &str) -> String {
 
 /// The candidate spelled most like `name`, when one is close.
 pub(super) fn closest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = candidates.map(|c| (distance(name, c), c)).min_by_key(|(d, _)| *d)?;
-    (near.0 <= name.len().div_ceil(3)).then_some(near.1)
+    let lower = name.to_ascii_lowercase();
+    let near = candidates.map(|c| (distance(&lower, &c.to_ascii_lowercase()), c)).min_by_key(|(d, _)| *d)?;
+    (near.0 <= name.len() / 3).then_some(near.1)
 }
 
 /// Edit distance between two names.

@@ -1,6 +1,6 @@
 //! Why a query is refused.
 
-use datafusion_common::{DataFusionError, SchemaError};
+use datafusion_common::{Column, DataFusionError, SchemaError};
 
 use super::catalog::closest;
 
@@ -44,6 +44,8 @@ pub enum SqlError {
     Type {
         /// Which expression and types.
         reason: String,
+        /// What to write instead.
+        hint: String,
     },
 }
 
@@ -70,8 +72,10 @@ impl SqlError {
     pub fn hint(&self) -> String {
         match self {
             Self::Syntax { .. } => "check the query near that place".into(),
-            Self::NotSupported { hint, .. } | Self::Unknown { hint, .. } | Self::Ambiguous { hint, .. } => hint.clone(),
-            Self::Type { .. } => "CAST one side to the type you mean".into(),
+            Self::NotSupported { hint, .. }
+            | Self::Unknown { hint, .. }
+            | Self::Ambiguous { hint, .. }
+            | Self::Type { hint, .. } => hint.clone(),
         }
     }
 }
@@ -80,28 +84,64 @@ impl SqlError {
 pub(super) fn from_planner(error: &DataFusionError) -> SqlError {
     match error.find_root() {
         DataFusionError::SchemaError(schema, _) => from_schema(schema),
+        DataFusionError::NotImplemented(text) if text.starts_with("Unsupported SQL type") => {
+            let name = first_line(text).trim_start_matches("Unsupported SQL type").trim().to_owned();
+            SqlError::not_supported(
+                format!("the type {name}"),
+                "types: BIGINT, INT, DOUBLE, BOOLEAN, VARCHAR, TIMESTAMP, DATE",
+            )
+        }
         DataFusionError::NotImplemented(text) => {
             SqlError::not_supported(format!("this part of the query ({})", first_line(text)), super::refuse::SUPPORTED)
         }
-        DataFusionError::Plan(text) | DataFusionError::Execution(text) => SqlError::Type { reason: first_line(text) },
-        other => SqlError::Type { reason: first_line(&other.strip_backtrace()) },
+        DataFusionError::Plan(text) if text.starts_with("Projections require unique expression names") => {
+            SqlError::Ambiguous { name: repeated_name(text), hint: "give one of them another name with AS".into() }
+        }
+        DataFusionError::Plan(text) | DataFusionError::Execution(text) => type_error(text),
+        other => type_error(&other.strip_backtrace()),
     }
+}
+
+fn type_error(text: &str) -> SqlError {
+    let hint = if text.starts_with("Cannot access field") {
+        "only a record has fields"
+    } else if text.contains("non-boolean predicate") {
+        "compare it with a value"
+    } else if text.starts_with("Function '") {
+        "check the number and the types of its arguments"
+    } else {
+        "CAST one side to the type you mean"
+    };
+    SqlError::Type { reason: first_line(text), hint: hint.into() }
 }
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or("").trim_end_matches(['.', ' ']).to_owned()
 }
 
+/// The output name that two expressions have: what stands behind AS, or the column.
+fn repeated_name(text: &str) -> String {
+    let expression = text.split('"').nth(1).unwrap_or("");
+    let name = expression.rsplit(" AS ").next().unwrap_or(expression);
+    name.rsplit('.').next().unwrap_or(name).to_owned()
+}
+
 fn from_schema(error: &SchemaError) -> SqlError {
     match error {
         SchemaError::FieldNotFound { field, valid_fields } => {
-            let known: Vec<String> = valid_fields.iter().map(|c| c.name().to_owned()).collect();
-            let hint = match closest(field.name(), known.iter().map(String::as_str)) {
-                Some(found) if found.eq_ignore_ascii_case(field.name()) => {
-                    format!("write \"{found}\" in double quotes")
+            let known = |c: &Column| match &field.relation {
+                Some(_) => c.flat_name(),
+                None => c.name().to_owned(),
+            };
+            let wanted = known(field);
+            let same: Vec<String> = valid_fields.iter().filter(|c| c.relation == field.relation).map(known).collect();
+            let all: Vec<String> = if same.is_empty() { valid_fields.iter().map(known).collect() } else { same };
+            let hint = match closest(&wanted, all.iter().map(String::as_str)) {
+                Some(found) if found.eq_ignore_ascii_case(&wanted) => {
+                    format!("names in double quotes keep their case: {found}")
                 }
                 Some(found) => format!("did you mean {found}?"),
-                None => format!("there are: {}", known.join(", ")),
+                None => format!("there are: {}", all.join(", ")),
             };
             SqlError::Unknown { kind: "column", name: field.flat_name(), hint }
         }

@@ -105,11 +105,11 @@ fn explain(planned: &plan::Planned, output: &Schema, limit: Option<u64>) -> Stri
         let _ = writeln!(text, "unnest\n  {}", list.join("."));
     }
     if let Some(filter) = &planned.filter {
-        let _ = writeln!(text, "keep\n  {}", filter.human_display());
+        let _ = writeln!(text, "keep\n  {filter}");
     }
     text.push_str("write\n");
     for ((name, expr), field) in planned.outputs.iter().zip(output.fields()) {
-        let _ = writeln!(text, "  {name} {} = {}", field.data_type(), expr.human_display());
+        let _ = writeln!(text, "  {name} {} = {expr}", field.data_type());
     }
     if let Some(limit) = limit {
         let _ = writeln!(text, "limit\n  {limit}");

@@ -111,6 +111,7 @@ fn take_sources(select: &mut Select, source: &SourceSchema) -> Result<(String, O
             }
         }
     }
+    factors.iter().try_for_each(refuse::stream)?;
     let mut factors = factors.into_iter();
     let stream = match factors.next() {
         Some(TableFactor::Table { name, alias, args: None, .. }) => stream_name(&name, alias)?,

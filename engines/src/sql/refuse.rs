@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
-    Distinct, Expr, GroupByExpr, Query, Select, SelectItem, SetExpr, visit_expressions,
+    Distinct, Expr, FunctionArguments, GroupByExpr, Query, Select, SelectItem, SetExpr, TableFactor, Value,
+    visit_expressions,
 };
 
 use super::{SqlError, catalog};
@@ -107,6 +108,23 @@ pub(super) fn select(select: &Select) -> Result<(), SqlError> {
     if other { refuse("a clause of this SELECT") } else { Ok(()) }
 }
 
+/// What may stand behind a stream's name.
+pub(super) fn stream(factor: &TableFactor) -> Result<(), SqlError> {
+    let TableFactor::Table { with_hints, version, with_ordinality, partitions, json_path, sample, index_hints, .. } =
+        factor
+    else {
+        return Ok(());
+    };
+    let plain = with_hints.is_empty()
+        && version.is_none()
+        && !with_ordinality
+        && partitions.is_empty()
+        && json_path.is_none()
+        && sample.is_none()
+        && index_hints.is_empty();
+    if plain { Ok(()) } else { refuse("a clause behind the stream's name, such as TABLESAMPLE") }
+}
+
 /// Calls and subqueries anywhere in the query.
 pub(super) fn expressions(query: &Query) -> Result<(), SqlError> {
     match visit_expressions(query, |expr| match expression(expr) {
@@ -142,10 +160,34 @@ fn expression(expr: &Expr) -> Result<(), SqlError> {
                     "write FROM stream, UNNEST(list) AS e",
                 ));
             }
+            let list = match &call.args {
+                FunctionArguments::List(list) => list.duplicate_treatment.is_none() && list.clauses.is_empty(),
+                FunctionArguments::None => true,
+                FunctionArguments::Subquery(_) => false,
+            };
+            let plain = list
+                && call.filter.is_none()
+                && call.null_treatment.is_none()
+                && call.within_group.is_empty()
+                && matches!(call.parameters, FunctionArguments::None);
             match catalog::function(&name) {
-                Some(_) => Ok(()),
+                Some(_) if plain => Ok(()),
+                Some(_) => Err(SqlError::not_supported(
+                    format!("{name} with DISTINCT, FILTER or another clause"),
+                    "write only its arguments",
+                )),
+                None if catalog::is_impure(&name) => Err(SqlError::not_supported(
+                    format!("the function {name}"),
+                    "its result would depend on when the query runs",
+                )),
                 None => Err(SqlError::Unknown { kind: "function", hint: catalog::closest_function(&name), name }),
             }
+        }
+        Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {
+            Err(SqlError::not_supported(format!("the parameter {expr}"), "write the value itself"))
+        }
+        Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.starts_with('@') => {
+            Err(SqlError::not_supported(format!("the variable {expr}"), "write the value itself"))
         }
         _ => Ok(()),
     }

@@ -1,12 +1,11 @@
 //! Every refusal with its code, message and hint.
 
-mod common;
-
 use std::fmt::Write as _;
 
-use common::sensor_batches;
 use freshet::error::Error;
 use freshet::sql::Query;
+
+use super::corpus::sensor_batches;
 
 const REFUSED: &[&str] = &[
     "",
@@ -65,6 +64,11 @@ const REFUSED: &[&str] = &[
     "SELECT sensor FROM s WHERE batch_ts > INTERVAL '1 day'",
     "SELECT CAST(sensor AS NOTATYPE) FROM s",
     "SELECT sensor FROM s TABLESAMPLE (10)",
+    "SELECT sensor FROM s FOR SYSTEM_TIME AS OF '2026-01-01'",
+    "SELECT upper(DISTINCT sensor) FROM s",
+    "SELECT upper(sensor) FILTER (WHERE batch_id > 1) FROM s",
+    "SELECT e.sensor FROM s, UNNEST(events) AS e",
+    "SELECT x FROM s, UNNEST(events) AS e(x, x)",
     "SELECT @x FROM s",
     "SELECT $1 FROM s",
 ];

@@ -1,7 +1,5 @@
 //! The vectorised transform against rows computed one by one.
 
-mod common;
-
 use std::sync::Arc;
 
 use arrow::array::{
@@ -9,13 +7,14 @@ use arrow::array::{
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, Int64Type, Schema};
-use common::{TIER_B, flat_rows, sensor_batches};
 use freshet::read::RecordError;
 use freshet::sql::{Query, SourceSchema};
 
+use super::corpus::{TIER_B, flat_rows, sensor_batches};
+
 fn text(batch: &RecordBatch, name: &str) -> StringArray {
-    let column = batch.column_by_name(name).unwrap();
-    cast(column, &DataType::Utf8).unwrap().as_string::<i32>().clone()
+    let column = batch.column_by_name(name).expect("a column of this name");
+    cast(column, &DataType::Utf8).expect("a column of text").as_string::<i32>().clone()
 }
 
 #[test]
@@ -58,24 +57,25 @@ fn tier_b_is_what_a_loop_over_the_rows_says() {
     }
 }
 
-fn small() -> (SourceSchema, impl Fn(Vec<Option<&str>>, Vec<i64>) -> Vec<(&'static str, ArrayRef)>) {
+fn small() -> SourceSchema {
     let schema = Schema::new(vec![Field::new("k", DataType::Utf8, true), Field::new("v", DataType::Int64, false)]);
-    let columns = |k: Vec<Option<&str>>, v: Vec<i64>| {
-        let k: DictionaryArray<Int32Type> = k.into_iter().collect();
-        vec![("k", Arc::new(k) as ArrayRef), ("v", Arc::new(Int64Array::from(v)) as ArrayRef)]
-    };
-    (SourceSchema { name: "s".into(), schema: Arc::new(schema) }, columns)
+    SourceSchema { name: "s".into(), schema: Arc::new(schema) }
+}
+
+fn columns(k: Vec<Option<&str>>, v: Vec<i64>) -> [ArrayRef; 2] {
+    let k: DictionaryArray<Int32Type> = k.into_iter().collect();
+    [Arc::new(k), Arc::new(Int64Array::from(v))]
 }
 
 /// The columns a query reads, in its order.
-fn batch(query: &Query, columns: &[(&str, ArrayRef)]) -> RecordBatch {
-    let arrays = query.reads().columns.iter().map(|c| columns.iter().find(|(n, _)| *n == c.name).unwrap().1.clone());
-    RecordBatch::try_new(query.reads().schema(), arrays.collect()).unwrap()
+fn batch(query: &Query, [k, v]: &[ArrayRef; 2]) -> RecordBatch {
+    let arrays = query.reads().columns.iter().map(|c| if c.name == "k" { k.clone() } else { v.clone() });
+    RecordBatch::try_new(query.reads().schema(), arrays.collect()).expect("columns of the plan's types")
 }
 
 #[test]
 fn failing_rows_are_found_and_the_others_kept() {
-    let (source, columns) = small();
+    let source = small();
     let query = Query::compile("SELECT v * 1000 AS big, 10 / v AS part FROM s", &source).unwrap();
     let columns = columns(vec![None; 6], vec![1, i64::MAX, -7, 0, i64::MIN, 3]);
     let applied = query.worker().apply(&batch(&query, &columns));
@@ -96,7 +96,7 @@ fn failing_rows_are_found_and_the_others_kept() {
 
 #[test]
 fn the_edges_of_integers_are_errors() {
-    let (source, columns) = small();
+    let source = small();
     for sql in
         ["SELECT -v AS x FROM s", "SELECT v / -1 AS x FROM s", "SELECT v - 1 AS x FROM s", "SELECT abs(v) AS x FROM s"]
     {
@@ -108,7 +108,7 @@ fn the_edges_of_integers_are_errors() {
 
 #[test]
 fn what_a_condition_guards_is_no_error() {
-    let (source, columns) = small();
+    let source = small();
     let columns = columns(vec![Some("1"), Some("x"), Some("2"), None], vec![0, 1, 2, 3]);
     for (sql, expected) in [
         ("SELECT v FROM s WHERE v <> 0 AND 10 / v > 3", vec![1, 2]),
@@ -125,7 +125,7 @@ fn what_a_condition_guards_is_no_error() {
 
 #[test]
 fn string_functions_follow_a_growing_dictionary() {
-    let (source, _) = small();
+    let source = small();
     let sql = "SELECT upper(k) AS u, k || '!' AS b, coalesce(k, 'none') AS c, nullif(k, 'a') AS n, k = 'a' AS is_a, k IS NULL AS no, \
                character_length(k) AS len, concat(k, '-', CAST(v AS VARCHAR)) AS both FROM s";
     let query = Query::compile(sql, &source).unwrap();
@@ -137,7 +137,7 @@ fn string_functions_follow_a_growing_dictionary() {
         let keys = Int32Array::from(vec![Some(last), None, Some(0), Some(last)]);
         let k = Arc::new(DictionaryArray::<Int32Type>::new(keys, dictionary)) as ArrayRef;
         let v = Arc::new(Int64Array::from(vec![round; 4])) as ArrayRef;
-        let out = worker.apply(&batch(&query, &[("k", k), ("v", v)])).batch;
+        let out = worker.apply(&batch(&query, &[k, v])).batch;
         let end = values.last().unwrap().clone();
         let strings = |name: &str| text(&out, name).iter().map(|s| s.map(str::to_owned)).collect::<Vec<_>>();
         let some = |s: String| Some(s);

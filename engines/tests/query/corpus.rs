@@ -13,11 +13,12 @@ use freshet::read::{ReadPlan, string_type};
 use freshet::sql::SourceSchema;
 
 /// The tier-B query.
-pub const TIER_B: &str = r#"SELECT batch_id, e.seq AS event_seq, sensor, coalesce(region, '') AS region, upper(e.name) AS name_upper,
+pub(crate) const TIER_B: &str = r#"SELECT batch_id, e.seq AS event_seq, sensor, coalesce(region, '') AS region, upper(e.name) AS name_upper,
   e.unit, e.value, e.value * 1000 / (e.seq + 1) AS value_scaled, e.quality, e.tags, batch_ts, send_ts
 FROM "sensor-batches", UNNEST(events) AS e WHERE e.unit <> 'drop' AND (e.quality IS NULL OR e.quality >= 0.2)"#;
 
-pub fn sensor_batches() -> SourceSchema {
+/// The source as its Avro schema reads.
+pub(crate) fn sensor_batches() -> SourceSchema {
     let tag = Arc::new(Field::new("item", DataType::Utf8, false));
     let event = Fields::from(vec![
         Field::new("seq", DataType::Int32, false),
@@ -39,9 +40,9 @@ pub fn sensor_batches() -> SourceSchema {
 }
 
 /// `rows` flat rows of the plan's columns, generated like the ingest corpus. `dictionaries` are made once and shared.
-pub fn flat_rows(plan: &ReadPlan, rows: usize) -> RecordBatch {
+pub(crate) fn flat_rows(plan: &ReadPlan, rows: usize) -> RecordBatch {
     let columns: Vec<ArrayRef> = plan.columns.iter().map(|c| column(&c.name, &c.data_type, rows)).collect();
-    RecordBatch::try_new(plan.schema(), columns).unwrap()
+    RecordBatch::try_new(plan.schema(), columns).expect("columns of the plan's types")
 }
 
 fn column(name: &str, data_type: &DataType, rows: usize) -> ArrayRef {
@@ -88,6 +89,6 @@ fn column(name: &str, data_type: &DataType, rows: usize) -> ArrayRef {
 
 fn text(prefix: &str, count: usize, keys: impl Iterator<Item = Option<usize>>) -> ArrayRef {
     let values = StringArray::from_iter_values((0..count).map(|i| format!("{prefix}{i}")));
-    let keys = Int32Array::from_iter(keys.map(|k| k.map(|k| i32::try_from(k).unwrap())));
+    let keys = Int32Array::from_iter(keys.map(|k| k.map(|k| i32::try_from(k).expect("a small dictionary"))));
     Arc::new(DictionaryArray::<Int32Type>::new(keys, Arc::new(values)))
 }
