@@ -8,13 +8,17 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use apache_avro::Schema;
+use apache_avro::reader::datum::GenericDatumReader;
 use apache_avro::types::Value;
-use apache_avro::{Schema, from_avro_datum};
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::message::Message;
 
 const SCHEMA: &str = include_str!("../../workload/ingest/schema/sensor_batch.avsc");
+
+/// Payloads in the order they came.
+type Messages = Vec<Vec<u8>>;
 
 /// One row of `sensor_events_t`, as texts of a TabSeparated line.
 #[derive(Clone)]
@@ -46,9 +50,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let (consumer, messages) = consume()?;
     let schema = Schema::parse_str(SCHEMA)?;
+    let reader = GenericDatumReader::builder(&schema).build()?;
     let mut rows = Vec::new();
     for message in &messages {
-        rows.extend(rows_of(from_avro_datum(&schema, &mut &message[5..], None)?, &lie));
+        rows.extend(rows_of(reader.read_value(&mut &message[5..])?, &lie));
     }
     rows.sort_by_key(|row| (row.batch_id, row.seq));
     tell(&lie, &mut rows);
@@ -61,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Reads the topic to its end.
-fn consume() -> Result<(BaseConsumer, Vec<Vec<u8>>), Box<dyn Error>> {
+fn consume() -> Result<(BaseConsumer, Messages), Box<dyn Error>> {
     let topic = std::env::var("TOPIC")?;
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", std::env::var("BROKER")?)
