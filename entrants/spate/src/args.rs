@@ -29,8 +29,7 @@ pub(crate) enum Tier {
     B,
 }
 
-const USAGE: &str =
-    "usage: spate-arm --tier a|b --config FILE [--queue-capacity N] [--max-records N] | --version";
+const USAGE: &str = "usage: spate-arm --tier a|b --config FILE [--queue-capacity N] [--max-records N] | --version";
 
 /// Reads the arguments (without the program's name); the error is the message to print.
 pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Command, String> {
@@ -40,9 +39,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Command, S
         if flag == "--version" {
             return Ok(Command::Version);
         }
-        let value = args
-            .next()
-            .ok_or_else(|| format!("{flag} needs a value; {USAGE}"))?;
+        let value = args.next().ok_or_else(|| format!("{flag} needs a value; {USAGE}"))?;
         match flag.as_str() {
             "--tier" => tier = Some(tier_named(&value)?),
             "--config" => config = Some(PathBuf::from(value)),
@@ -52,12 +49,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Command, S
         }
     }
     match (tier, config) {
-        (Some(tier), Some(config)) => Ok(Command::Run(Job {
-            tier,
-            config,
-            queue_capacity,
-            max_records,
-        })),
+        (Some(tier), Some(config)) => Ok(Command::Run(Job { tier, config, queue_capacity, max_records })),
         _ => Err(USAGE.to_string()),
     }
 }

@@ -13,9 +13,7 @@ mod tiers;
 use args::{Command, Job, Tier};
 use serde::Serialize;
 use spate::avro::AvroDeserializerBuilder;
-use spate::clickhouse::{
-    ClickHouseEncoder, ClickHouseSink, ClickHouseSinkConfig, Format, NativeEncoder,
-};
+use spate::clickhouse::{ClickHouseEncoder, ClickHouseSink, ClickHouseSinkConfig, Format, NativeEncoder};
 use spate::kafka::KafkaSource;
 use spate::ops::Emitter;
 use spate::prelude::*;
@@ -67,13 +65,7 @@ where
     match sink.format() {
         Format::Native => {
             let schema = pipeline.block_on(sink.native_schema())?;
-            assemble(
-                pipeline,
-                job,
-                sink,
-                NativeEncoder::<F>::new(schema),
-                explode,
-            )
+            assemble(pipeline, job, sink, NativeEncoder::<F>::new(schema), explode)
         }
         _ => {
             let encoder = match pipeline.block_on(sink.validate_schema())? {
@@ -100,12 +92,9 @@ where
     let source = KafkaSource::from_component_config(&pipeline.config().source)?;
     let section = pipeline.config().deserializer.as_ref();
     let section = section.ok_or("the configuration has no `deserializer` section")?;
-    let decoder = AvroDeserializerBuilder::from_component(section, &pipeline.io_handle())?
-        .build_datum::<SensorBatches>()?;
-    let options = RuntimeOptions {
-        max_records: job.max_records,
-        ..RuntimeOptions::default()
-    };
+    let decoder =
+        AvroDeserializerBuilder::from_component(section, &pipeline.io_handle())?.build_datum::<SensorBatches>()?;
+    let options = RuntimeOptions { max_records: job.max_records, ..RuntimeOptions::default() };
     let handoff = SinkOptions::default().with_queue_capacity(job.queue_capacity);
     let report = pipeline
         .sink_with(sink, handoff)?
@@ -116,13 +105,7 @@ where
                 .with_metrics(ctx.pipeline, "ingest")
                 .deser_error_policy(ErrorPolicy::Fail)
                 .flat_map::<F, _>(explode)
-                .sink(
-                    encoder.clone(),
-                    KeyHashRouter,
-                    chunk,
-                    ctx.queues,
-                    ctx.budget,
-                )
+                .sink(encoder.clone(), KeyHashRouter, chunk, ctx.queues, ctx.budget)
                 .build()
         })
         .run(source)?;

@@ -39,19 +39,8 @@ impl RecFamily for SensorBatches {
 }
 
 /// Columns of `sensor_events` in the order of the fields of [`RowA`].
-pub(crate) const COLUMNS_A: &[&str] = &[
-    "batch_id",
-    "event_seq",
-    "sensor",
-    "region",
-    "name",
-    "unit",
-    "value",
-    "quality",
-    "tags",
-    "batch_ts",
-    "send_ts",
-];
+pub(crate) const COLUMNS_A: &[&str] =
+    &["batch_id", "event_seq", "sensor", "region", "name", "unit", "value", "quality", "tags", "batch_ts", "send_ts"];
 
 /// A row of `sensor_events`.
 #[derive(Serialize)]

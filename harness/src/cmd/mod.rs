@@ -3,6 +3,7 @@
 pub mod clickhouse;
 pub mod doctor;
 pub mod list;
+pub mod publish;
 pub mod root;
 pub mod run;
 pub mod sampler;
@@ -29,6 +30,8 @@ enum Verb {
     Run(Box<run::Args>),
     /// Show entrants and variants, workloads, environments
     List(list::Args),
+    /// Draw the archive
+    Publish(publish::Args),
     /// Prove that no results file was changed
     Verify(verify::Args),
     Setup(setup::Args),
@@ -50,6 +53,7 @@ impl Bench {
         let outcome: Result<(), Box<dyn Coded>> = match self.verb {
             Verb::Run(args) => run::run(&args),
             Verb::List(args) => list::run(&args),
+            Verb::Publish(args) => publish::run(&args),
             Verb::Verify(args) => verify::run(&args),
             Verb::Setup(args) => setup::run(&args),
             Verb::Sampler(args) => sampler::run(&args),

@@ -1,5 +1,7 @@
 //! `bench run`: measure, gate, append, publish.
 
+use std::path::PathBuf;
+
 use clap::Args as ClapArgs;
 use weir_model::error::Coded;
 use weir_model::id::{Mode, Selector, Tier, Trigger, WorkloadId};
@@ -52,6 +54,9 @@ pub struct Args {
     /// Print the records as JSON lines on standard output
     #[arg(long)]
     json: bool,
+    /// Where the page goes, below the repository unless absolute
+    #[arg(long, default_value = "public")]
+    out: PathBuf,
     #[command(flatten)]
     root: Root,
 }
@@ -90,6 +95,7 @@ pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
     eprint!("{plan}");
     let outcome = Sitting::open(plan, &root, home)?.run()?;
     outcome.print(args.json);
+    super::publish::publish(&root, &args.out)?;
     outcome.verdict()?;
     Ok(())
 }
