@@ -187,3 +187,43 @@ fn the_version_and_the_plan_are_shown() {
     let plan = out(&piped(&["--from", "-", "--explain", FILTER], events(10).as_bytes()));
     assert!(plan.contains("read\n  amount Int64\n  merchant Utf8\n"), "{plan}");
 }
+
+#[test]
+fn a_signal_ends_the_run_once_what_has_come_is_written() {
+    let mut child = freshet(Path::new("."), &["--from", "-", "SELECT amount FROM x"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // More than types are inferred from, and little enough for both pipes to hold.
+    let text = events(3_000);
+    stdin.write_all(text.as_bytes()).unwrap();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut lines = String::new();
+    for _ in 0..3_000 {
+        std::io::BufRead::read_line(&mut stdout, &mut lines).unwrap();
+    }
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    let status = child.wait().unwrap();
+    assert_eq!((status.code(), lines.lines().count()), (Some(0), 3_000));
+    drop(stdin);
+}
+
+#[test]
+fn a_monstrous_query_is_refused() {
+    let terms = |count: usize| vec!["amount"; count].join("+");
+    for (sql, code) in [
+        (format!("SELECT {} AS x FROM s", terms(9_000)), "NOT_SUPPORTED"),
+        (format!("SELECT {} AS x FROM s", terms(12_000)), "NOT_SUPPORTED"),
+        (format!("SELECT {}1{} AS x FROM s", "(".repeat(5_000), ")".repeat(5_000)), "SYNTAX_ERROR"),
+        (format!("SELECT {} amount AS x FROM s", "- ".repeat(4_000)), "SYNTAX_ERROR"),
+    ] {
+        let refused = piped(&["--from", "-", &sql], events(5).as_bytes());
+        assert_eq!(refused.status.code(), Some(2), "{}", err(&refused));
+        assert!(err(&refused).contains(code), "{}", err(&refused));
+    }
+    let deep = format!("SELECT {} AS x FROM s", terms(400));
+    assert_eq!(out(&piped(&["--from", "-", &deep], events(2).as_bytes())), "{\"x\":0}\n{\"x\":400}\n");
+}

@@ -59,7 +59,7 @@ pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Totals, Error
         first_bad: None,
     };
     for lines in inputs {
-        if stop.requested() || job.left == 0 {
+        if job.left == 0 || (stop.requested() && lines.buffered().is_empty()) {
             break;
         }
         job.input(lines, stop)?;
@@ -136,12 +136,12 @@ impl Job {
                 }
                 if self.decoder.rows() >= BATCH {
                     self.hand_on(&lines)?;
-                    if self.left == 0 || stop.requested() {
+                    if self.left == 0 {
                         return Ok(());
                     }
                 }
             }
-            // What has arrived is written before more is waited for.
+            // What has arrived is written before more is waited for, or the run is stopped.
             self.hand_on(&lines)?;
             if self.left == 0 || stop.requested() || (!lines.fill()? && lines.ended() && lines.buffered().is_empty()) {
                 return Ok(());

@@ -48,6 +48,16 @@ impl Query {
     /// # Errors
     /// The query cannot be parsed, names what the source does not have, or asks for what is not supported.
     pub fn compile(sql: &str, source: &SourceSchema) -> Result<Self, SqlError> {
+        // Parser and planner are recursive: a query is refused for its depth on a stack that holds any query.
+        const STACK: usize = 512 << 20;
+        let failed = || SqlError::not_supported("this query (the planner fails on it)", "write it in another way");
+        std::thread::scope(|scope| {
+            let planner = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || Self::plan(sql, source));
+            planner.map_err(|_| failed())?.join().unwrap_or_else(|_| Err(failed()))
+        })
+    }
+
+    fn plan(sql: &str, source: &SourceSchema) -> Result<Self, SqlError> {
         let parsed = parse::parse(sql, source)?;
         let limit = parsed.limit;
         let planned = plan::plan(parsed, source)?;

@@ -13,6 +13,7 @@ use datafusion_sql::sqlparser::ast::{
 };
 use datafusion_sql::sqlparser::dialect::GenericDialect;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
+use datafusion_sql::sqlparser::tokenizer::Tokenizer;
 
 use super::{SourceSchema, SqlError, refuse};
 
@@ -36,7 +37,14 @@ pub(super) struct Unnest {
 }
 
 pub(super) fn parse(sql: &str, source: &SourceSchema) -> Result<Parsed, SqlError> {
-    let mut statements = Parser::parse_sql(&GenericDialect {}, sql).map_err(syntax)?;
+    let dialect = GenericDialect {};
+    let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location().map_err(|e| syntax(e.into()))?;
+    if tokens.len() > refuse::MAX_TOKENS {
+        let what = format!("a query of more than {} words and signs", refuse::MAX_TOKENS);
+        return Err(SqlError::not_supported(what, "shorten it"));
+    }
+    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+    let mut statements = parser.parse_statements().map_err(syntax)?;
     let statement = match (statements.pop(), statements.is_empty()) {
         (Some(statement), true) => statement,
         (None, _) => return Err(SqlError::Syntax { reason: "there is no statement".into() }),
@@ -46,6 +54,7 @@ pub(super) fn parse(sql: &str, source: &SourceSchema) -> Result<Parsed, SqlError
         return Err(SqlError::not_supported("a statement other than SELECT", refuse::SUPPORTED));
     };
     let mut query = *query;
+    refuse::depth(&query)?;
     refuse::query(&query)?;
     let limit = take_limit(&mut query)?;
     let select = select_of(&mut query)?;

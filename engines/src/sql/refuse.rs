@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
-    Distinct, Expr, FunctionArguments, GroupByExpr, Query, Select, SelectItem, SetExpr, TableFactor, Value,
-    visit_expressions,
+    Distinct, Expr, FunctionArguments, GroupByExpr, Query, Select, SelectItem, SetExpr, TableFactor, Value, Visit,
+    Visitor, visit_expressions,
 };
 
 use super::{SqlError, catalog};
@@ -123,6 +123,39 @@ pub(super) fn stream(factor: &TableFactor) -> Result<(), SqlError> {
         && sample.is_none()
         && index_hints.is_empty();
     if plain { Ok(()) } else { refuse("a clause behind the stream's name, such as TABLESAMPLE") }
+}
+
+/// Deepest nesting of an expression: what walks expressions is recursive and runs on threads with ordinary stacks.
+const MAX_DEPTH: usize = 500;
+
+/// Most tokens of a query.
+pub(super) const MAX_TOKENS: usize = 20_000;
+
+/// How deep expressions are nested.
+pub(super) fn depth(query: &Query) -> Result<(), SqlError> {
+    match query.visit(&mut Depth(0)) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(SqlError::not_supported(
+            format!("an expression nested more than {MAX_DEPTH} deep"),
+            "write x IN (…) for many comparisons of one value",
+        )),
+    }
+}
+
+struct Depth(usize);
+
+impl Visitor for Depth {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+        self.0 += 1;
+        if self.0 > MAX_DEPTH { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+        self.0 -= 1;
+        ControlFlow::Continue(())
+    }
 }
 
 /// Calls and subqueries anywhere in the query.

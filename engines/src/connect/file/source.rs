@@ -59,7 +59,7 @@ impl Lines {
     /// Standard input.
     #[must_use]
     pub fn stdin() -> Self {
-        Self::new(Box::new(io::stdin()), "stdin")
+        Self::new(Box::new(Stdin), "stdin")
     }
 
     /// Any input.
@@ -74,7 +74,7 @@ impl Lines {
         &self.name
     }
 
-    /// Reads once more. False when the input has ended or the read was interrupted by a signal.
+    /// Reads once more. False when the input has ended, or nothing came for a while.
     ///
     /// # Errors
     /// The input cannot be read.
@@ -132,6 +132,22 @@ impl Lines {
         self.from += step;
         self.line += 1;
         Some((self.line, &self.buffer[from..from + length]))
+    }
+}
+
+/// Standard input that says "interrupted" now and then while nothing comes, so that a request to stop is seen.
+struct Stdin;
+
+impl Read for Stdin {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        const MILLISECONDS: libc::c_int = 100;
+        let mut wanted = libc::pollfd { fd: libc::STDIN_FILENO, events: libc::POLLIN, revents: 0 };
+        // SAFETY: `wanted` is one valid entry for the length of the call.
+        match unsafe { libc::poll(&raw mut wanted, 1, MILLISECONDS) } {
+            0 => Err(io::ErrorKind::Interrupted.into()),
+            1.. => io::stdin().read(buffer),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 }
 
