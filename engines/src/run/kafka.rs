@@ -10,23 +10,19 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::kafka_format::Format;
 use super::kafka_worker::{Output, Shared, Worker};
-use arrow::record_batch::RecordBatch;
-
 use crate::cli::Cli;
 use crate::connect::clickhouse::sink::{ClickHouse, Inserts};
 use crate::connect::kafka::config::{KafkaArgs, Topic};
 use crate::connect::kafka::gate::Gate;
 use crate::connect::kafka::offsets::{Offsets, Ticket};
 use crate::connect::kafka::source::Source;
-use crate::connect::{Sink, Uri};
+use crate::connect::{Sink, Uri, stdout};
 use crate::error::Error;
-use crate::format::avro::{AvroDecoder, source_schema};
-use crate::read::Decoder;
-use crate::registry::Registry;
 use crate::run::Totals;
 use crate::run::stop::Stop;
-use crate::sql::{Query, SourceSchema};
+use crate::sql::Query;
 
 /// How long events are waited for before the clock and the workers are looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -41,8 +37,12 @@ pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Totals, Error
         return Err(Error::usage("--follow needs --group-id", "a restart goes on from the group's offsets"));
     }
     let topic = Topic::new(from, args)?;
-    let format = Format::of(args, &topic)?;
-    let query = Query::compile(&cli.sql, &format.schema(&topic)?)?;
+    let format = Format::of(cli, &topic)?;
+    let query = Query::compile(&cli.sql, format.schema())?;
+    if cli.explain {
+        print!("{}", query.explain());
+        return Ok(Totals::default());
+    }
     let sink = Target::open(cli, to, &query)?;
     let workers = args.threads.map_or_else(cpus, usize::from);
     let (offsets, gate) = (Arc::new(Offsets::default()), Arc::new(Gate::default()));
@@ -100,8 +100,13 @@ impl Target {
     fn open(cli: &Cli, to: &Uri, query: &Query) -> Result<Self, Error> {
         match to.scheme.as_str() {
             "clickhouse" => Ok(Self::ClickHouse(ClickHouse::open(to, &cli.clickhouse, query.output_schema())?)),
-            "null" => Ok(Self::Plain(Mutex::new(Box::new(Null)))),
-            _ => Err(Error::usage(format!("no sink writes {to}"), "write to clickhouse:// or null")),
+            "stdout" | "null" => {
+                Ok(Self::Plain(Mutex::new(stdout::sink::open(to, cli.format, &query.output_schema()))))
+            }
+            other => Err(Error::usage(
+                format!("no sink writes {other}://"),
+                "write to clickhouse://host:port/database/table, standard output or null",
+            )),
         }
     }
 
@@ -120,19 +125,6 @@ impl Target {
             (Self::Plain(sink), _) => Ok(Output::Plain(sink)),
             (Self::ClickHouse(_), None) => Err(Error::sink("the sink has not been started", "report this as a bug")),
         }
-    }
-}
-
-/// Swallows everything.
-struct Null;
-
-impl Sink for Null {
-    fn write(&mut self, _: &RecordBatch) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        Ok(())
     }
 }
 
@@ -185,38 +177,4 @@ type Handle<'scope> = thread::ScopedJoinHandle<'scope, Result<Totals, Error>>;
 
 fn cpus() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
-}
-
-/// What the topic's messages are.
-enum Format {
-    /// Avro in Confluent's framing.
-    Avro(Registry, String),
-}
-
-impl Format {
-    fn of(args: &KafkaArgs, topic: &Topic) -> Result<Self, Error> {
-        let Some(url) = &args.schema_registry else {
-            return Err(Error::usage(
-                "a Kafka topic needs --schema-registry",
-                "the topic holds Avro in Confluent's framing",
-            ));
-        };
-        let subject = args.schema_subject.clone().unwrap_or_else(|| format!("{}-value", topic.name));
-        Ok(Self::Avro(Registry::new(url), subject))
-    }
-
-    fn schema(&self, topic: &Topic) -> Result<SourceSchema, Error> {
-        let Self::Avro(registry, subject) = self;
-        let hint = "check --schema-registry and --schema-subject";
-        let text = registry.latest(subject).map_err(|message| Error::source(message, hint))?;
-        let schema =
-            source_schema(&text).map_err(|error| Error::source(format!("subject {subject}: {error}"), hint))?;
-        Ok(SourceSchema { name: topic.name.clone(), schema })
-    }
-
-    fn decoder(&self, query: &Query) -> Result<Box<dyn Decoder>, Error> {
-        let Self::Avro(registry, _) = self;
-        let decoder = AvroDecoder::new(query.reads().clone(), Box::new(registry.clone()));
-        decoder.map(|decoder| Box::new(decoder) as _).map_err(|message| Error::source(message, "leave the field out"))
-    }
 }

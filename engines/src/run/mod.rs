@@ -6,6 +6,7 @@ use crate::error::Error;
 
 pub mod file;
 pub mod kafka;
+mod kafka_format;
 mod kafka_worker;
 pub mod stop;
 

@@ -144,6 +144,8 @@ impl Topic {
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
             .set("enable.partition.eof", if args.follow { "false" } else { "true" })
+            // A restart after a crash waits for the dead member's session to end.
+            .set("session.timeout.ms", "10000")
             // A full local queue is looked at again soon: the default second starves a fast reader.
             .set("fetch.queue.backoff.ms", "2")
             .set("queued.min.messages", "1000000")

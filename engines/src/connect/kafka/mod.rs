@@ -4,5 +4,5 @@ pub mod config;
 pub mod error;
 pub mod gate;
 pub mod offsets;
-pub mod sink;
+pub mod sample;
 pub mod source;

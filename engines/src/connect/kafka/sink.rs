@@ -1,1 +1,0 @@
-//! Kafka as a sink.
