@@ -8,6 +8,7 @@
 //! the Spate that is linked in.
 
 mod args;
+mod strings;
 mod tiers;
 
 use args::{Command, Job, Tier};

@@ -2,6 +2,7 @@
 //!
 //! Records borrow the Kafka payload: a string is copied once, by the encoder.
 
+use crate::strings::Strings;
 use serde::{Deserialize, Serialize, Serializer};
 use spate::clickhouse::{DateTime64Micros, DateTime64Millis};
 use spate::deser::RecFamily;
@@ -28,7 +29,7 @@ struct Event<'a> {
     value: i64,
     quality: Option<f64>,
     #[serde(borrow)]
-    tags: Vec<&'a str>,
+    tags: Strings<'a>,
 }
 
 /// Family of the decoded messages.
@@ -53,7 +54,7 @@ pub(crate) struct RowA<'a> {
     unit: &'a str,
     value: i64,
     quality: Option<f64>,
-    tags: Vec<&'a str>,
+    tags: Strings<'a>,
     batch_ts: DateTime64Millis,
     send_ts: DateTime64Micros,
 }
@@ -113,7 +114,7 @@ pub(crate) struct RowB<'a> {
     value: i64,
     value_scaled: i64,
     quality: Option<f64>,
-    tags: Vec<&'a str>,
+    tags: Strings<'a>,
     batch_ts: DateTime64Millis,
     send_ts: DateTime64Micros,
 }
