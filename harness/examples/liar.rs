@@ -173,6 +173,11 @@ fn tell(lie: &str, rows: &mut Vec<Row>) {
     }
 }
 
+/// A time as ClickHouse reads it.
+fn time(us: i64) -> Result<String, jiff::Error> {
+    Ok(jiff::Timestamp::from_microsecond(us)?.strftime("%Y-%m-%d %H:%M:%S%.6f").to_string())
+}
+
 fn insert(rows: &[Row]) -> Result<(), Box<dyn Error>> {
     let mut body = String::new();
     for row in rows {
@@ -180,7 +185,7 @@ fn insert(rows: &[Row]) -> Result<(), Box<dyn Error>> {
         let tags = row.tags.iter().map(|tag| format!("'{tag}'")).collect::<Vec<_>>().join(",");
         writeln!(
             body,
-            "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{quality}\t[{tags}]\t{}.{:03}\t{}.{:06}",
+            "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{quality}\t[{tags}]\t{}\t{}",
             row.batch_id,
             row.seq,
             row.sensor,
@@ -189,10 +194,8 @@ fn insert(rows: &[Row]) -> Result<(), Box<dyn Error>> {
             row.unit,
             row.value,
             row.scaled,
-            row.batch_ts_ms / 1_000,
-            row.batch_ts_ms % 1_000,
-            row.send_ts_us / 1_000_000,
-            row.send_ts_us % 1_000_000,
+            time(row.batch_ts_ms * 1_000)?,
+            time(row.send_ts_us)?,
         )?;
     }
     let query = format!("INSERT INTO {} FORMAT TabSeparated", std::env::var("TABLE")?);

@@ -47,11 +47,13 @@ fn code_of(text: &str) -> Vec<&str> {
     text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).collect()
 }
 
+/// Every source file but those that hold nothing but tests.
 fn rust_sources() -> Vec<PathBuf> {
     ["model/src", "harness/src", "engines/src", "site/src", "entrants"]
         .iter()
         .flat_map(|dir| files_below(dir))
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .filter(|path| path.file_name().is_none_or(|name| name != "tests.rs"))
         .collect()
 }
 
