@@ -60,7 +60,7 @@ mod tests {
         assert!(matches!(columns[2].1, DataType::List(_)));
         assert!(column_types(" ").unwrap().is_empty());
         assert_eq!(column_types("a BLOB").unwrap_err().code(), "NOT_SUPPORTED");
-        assert_eq!(column_types("a").unwrap_err().code(), "NOT_SUPPORTED");
+        assert_eq!(column_types("a").unwrap_err().code(), "SYNTAX_ERROR");
         assert_eq!(column_types("1 2 3").unwrap_err().code(), "SYNTAX_ERROR");
     }
 }
