@@ -10,6 +10,9 @@ use crate::error::Error;
 /// Bytes asked of the input at once.
 const CHUNK: usize = 1 << 20;
 
+/// Longest line.
+const LONGEST: usize = 256 << 20;
+
 /// One input, read in chunks of whole lines.
 pub struct Lines {
     input: Box<dyn Read + Send>,
@@ -23,6 +26,7 @@ pub struct Lines {
     /// No more bytes will come.
     ended: bool,
     started: bool,
+    longest: usize,
 }
 
 impl std::fmt::Debug for Lines {
@@ -65,7 +69,17 @@ impl Lines {
     /// Any input.
     #[must_use]
     pub fn new(input: Box<dyn Read + Send>, name: &str) -> Self {
-        Self { input, name: name.into(), buffer: Vec::new(), from: 0, to: 0, line: 0, ended: false, started: false }
+        Self {
+            input,
+            name: name.into(),
+            buffer: Vec::new(),
+            from: 0,
+            to: 0,
+            line: 0,
+            ended: false,
+            started: false,
+            longest: LONGEST,
+        }
     }
 
     /// The input's name, for messages.
@@ -77,7 +91,7 @@ impl Lines {
     /// Reads once more. False when the input has ended, or nothing came for a while.
     ///
     /// # Errors
-    /// The input cannot be read.
+    /// The input cannot be read, or a line is longer than any record should be.
     pub fn fill(&mut self) -> Result<bool, Error> {
         if self.ended {
             return Ok(false);
@@ -86,6 +100,10 @@ impl Lines {
             self.buffer.copy_within(self.from..self.to, 0);
             self.to -= self.from;
             self.from = 0;
+        }
+        if self.to >= self.longest && memchr::memchr(b'\n', &self.buffer[..self.to]).is_none() {
+            let message = format!("{} line {} is longer than {} MiB", self.name, self.line + 1, LONGEST >> 20);
+            return Err(Error::source(message, "the input must be lines of JSON"));
         }
         if self.buffer.len() < self.to + CHUNK {
             self.buffer.resize(self.to + CHUNK, 0);
@@ -197,5 +215,13 @@ mod tests {
         }
         assert!(lines(b"", 1).is_empty() && lines(b"\xef\xbb\xbf", 1).is_empty());
         assert_eq!(lines(b"\n", 1).len(), 1);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_refused() {
+        let mut lines = Lines::new(Box::new(io::repeat(b'x')), "t");
+        lines.longest = 3 * CHUNK;
+        let error = (0..10).find_map(|_| lines.fill().err()).unwrap();
+        assert_eq!(error.to_string(), "t line 1 is longer than 256 MiB");
     }
 }
