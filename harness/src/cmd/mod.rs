@@ -3,6 +3,7 @@
 pub mod clickhouse;
 pub mod doctor;
 pub mod list;
+pub mod prefill;
 pub mod publish;
 pub mod root;
 pub mod run;
@@ -28,6 +29,7 @@ pub struct Bench {
 enum Verb {
     /// Measure arms, gate every row, append records and draw the page
     Run(Box<run::Args>),
+    Prefill(prefill::Args),
     /// Show entrants and variants, workloads, environments
     List(list::Args),
     /// Draw the archive
@@ -52,6 +54,7 @@ impl Bench {
     pub fn run(self) -> ExitCode {
         let outcome: Result<(), Box<dyn Coded>> = match self.verb {
             Verb::Run(args) => run::run(&args),
+            Verb::Prefill(args) => prefill::run(&args),
             Verb::List(args) => list::run(&args),
             Verb::Publish(args) => publish::run(&args),
             Verb::Verify(args) => verify::run(&args),

@@ -212,11 +212,7 @@ impl RunPlan {
         if request.batches == 0 {
             return Err(PlanError::Number { what: "--batches", must: "at least 1" });
         }
-        let environment = catalog.environment(&request.env)?.clone();
-        if environment.runtime != RuntimeKind::Process {
-            return Err(PlanError::Containers(request.env.clone()));
-        }
-        let resolved = environment.resolve(&host)?;
+        let (environment, resolved) = environment(&request.env, catalog, &host)?;
         let arms = choose(request, catalog, resolved.scale)?;
         let slots = interleave(arms.len(), request.reps, request.seed);
         Ok(Self {
@@ -241,6 +237,19 @@ impl RunPlan {
         bins.dedup();
         bins
     }
+}
+
+/// The environment `id` and its figures on this host.
+///
+/// # Errors
+/// When there is none, when it is not for this host, and when its runtime is not supported.
+pub fn environment(id: &str, catalog: &Catalog, host: &HostFacts) -> Result<(Environment, Resolved), PlanError> {
+    let environment = catalog.environment(id)?.clone();
+    if environment.runtime != RuntimeKind::Process {
+        return Err(PlanError::Containers(id.to_owned()));
+    }
+    let resolved = environment.resolve(host)?;
+    Ok((environment, resolved))
 }
 
 /// The arms that the selectors mean, each once, in the order asked.

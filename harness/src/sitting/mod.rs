@@ -9,6 +9,7 @@ mod outcome;
 pub mod report;
 pub mod scene;
 pub mod stage;
+pub mod upstream;
 pub mod values;
 
 use std::collections::HashMap;
@@ -35,10 +36,8 @@ use crate::runtime::lock::HostLock;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{Enforcement, Runtime};
 use crate::setup::{self, Home, host};
-use crate::workload::encode::Encoder;
+use crate::workload::IngestSpec;
 use crate::workload::expect::Expect;
-use crate::workload::producer::{Fill, Step};
-use crate::workload::{Corpus, IngestSpec};
 use arm::{Failed, Judged, Planned};
 use report::Shared;
 use stage::{Places, Stage};
@@ -97,7 +96,9 @@ impl Sitting {
         let enforced = matches!(runtime.enforcement(), Enforcement::Enforced(_));
         let places = Places { home: &home, run: &run, bench: &bench };
         let stage = Stage::open(&plan, &spec, places, runtime)?;
-        let send_ts_us = fill(&stage, &spec, &plan)?;
+        let partitions = plan.environment.infra.partitions;
+        let filled = upstream::fill(&stage.admin, stage.schema_id, &spec, plan.batches, partitions)?;
+        let send_ts_us = filled.send_ts_us.start..=filled.send_ts_us.end - 1;
         let source = Source::of(root);
         let shared = Shared {
             protocol: ProtocolFacts {
@@ -286,28 +287,4 @@ fn flags(plan: &RunPlan, hierarchy: &Hierarchy, dirty: bool) -> Vec<Flag> {
         flags.push(Flag::DirtyTree);
     }
     flags
-}
-
-/// Makes the topic hold exactly the corpus; gives the interval of its `send_ts`.
-fn fill(stage: &Stage, spec: &IngestSpec, plan: &RunPlan) -> Result<RangeInclusive<i64>, SittingError> {
-    let encoder = Encoder::new(&Corpus::new(spec));
-    let fill = Fill {
-        encoder: &encoder,
-        topic: &spec.topic.name,
-        compression: &spec.topic.compression,
-        schema_id: stage.schema_id,
-        batches: plan.batches,
-        partitions: plan.environment.infra.partitions,
-        threads: 2,
-    };
-    let progress = bar("topic", plan.batches, "batches");
-    let filled = fill.prefill(&stage.admin, &mut |now| {
-        progress.set_message(if now.step == Step::Produce { "filling the topic" } else { "verifying the topic" });
-        progress.set_length(now.of);
-        progress.set_position(now.done);
-        interrupt::pending() == Interrupt::None
-    });
-    progress.finish_and_clear();
-    let sent = filled?.send_ts_us;
-    Ok(sent.start..=sent.end - 1)
 }

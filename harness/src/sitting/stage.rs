@@ -8,10 +8,10 @@ use weir_model::environment::ServiceCaps;
 use weir_model::record::{InfraFacts, ServiceFacts};
 
 use super::SittingError;
+use super::upstream::Upstream;
 use super::values::Endpoints;
 use crate::infra::broker::Admin;
 use crate::infra::clickhouse::Client;
-use crate::infra::embedded::broker::{Broker, BrokerSettings};
 use crate::infra::embedded::clickhouse::{self, Launch};
 use crate::infra::embedded::registry::Registry;
 use crate::plan::RunPlan;
@@ -22,9 +22,7 @@ use crate::setup::lock::{Lock, Name};
 use crate::workload::IngestSpec;
 
 /// How long a part of the infrastructure is given to come up.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Largest heap of the broker: beyond it page cache serves better.
-const BROKER_HEAP: u64 = 1 << 30;
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Broker, registry and ClickHouse, running.
 pub struct Stage {
@@ -69,26 +67,14 @@ impl Stage {
         places: Places<'_>,
         runtime: ProcessRuntime,
     ) -> Result<Self, SittingError> {
-        let state = places.home.state(plan.environment.id.as_str());
-        fs::create_dir_all(&state).map_err(SittingError::folder(&state))?;
-        let broker_caps = caps(plan.resolved.broker);
-        let broker = Broker::prepare(&BrokerSettings {
-            libs: places.home.kafka_libs(),
-            data: state.join("kafka"),
-            run: places.run.join("broker"),
-            heap: BROKER_HEAP.min(broker_caps.memory / 3),
-            caps: Some(broker_caps),
-        })?;
-        let mut broker_process = runtime.start(broker.service())?;
-        let registry = Registry::start(&state.join("registry.json"))?;
-        let schema_id = registry.register(&spec.topic.subject, &spec.schema)?;
+        let mut upstream = Upstream::start(&plan.environment, plan.resolved.broker, spec, places, &runtime)?;
         let launch = launch(plan, places)?;
         let mut clickhouse_process = runtime.start(&clickhouse::service(&launch))?;
         let client = clickhouse::wait_ready(&launch, clickhouse_process.as_mut(), PATIENCE)?;
-        let admin = broker.wait_ready(broker_process.as_mut(), PATIENCE)?;
+        let admin = upstream.wait_ready()?;
         let endpoints = Endpoints {
-            broker: broker.bootstrap().to_owned(),
-            registry: registry.address().to_string(),
+            broker: admin.bootstrap().to_owned(),
+            registry: upstream.registry.address().to_string(),
             clickhouse: client.url().trim_start_matches("http://").to_owned(),
             topic: spec.topic.name.clone(),
         };
@@ -96,11 +82,11 @@ impl Stage {
             client,
             admin,
             clickhouse: clickhouse_process,
-            broker: broker_process,
+            broker: upstream.process,
             endpoints,
-            _registry: registry,
+            _registry: upstream.registry,
             broker_version: Lock::pinned().version(Name::Kafka).to_owned(),
-            schema_id,
+            schema_id: upstream.schema_id,
             runtime,
         })
     }
@@ -158,7 +144,7 @@ impl Stage {
     }
 }
 
-fn caps(of: ServiceCaps) -> Caps {
+pub(super) fn caps(of: ServiceCaps) -> Caps {
     Caps { cpus: of.cpus, memory: of.memory }
 }
 

@@ -1,5 +1,8 @@
 //! A real broker for one test, on free ports, with its data in a temporary directory.
 
+#![allow(dead_code, clippy::allow_attributes, reason = "each test binary uses its part")]
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -69,7 +72,6 @@ pub(crate) struct Started {
     bootstrap: String,
 }
 
-#[allow(dead_code, reason = "each test binary uses its part")]
 impl Started {
     pub(crate) fn admin(&self) -> &Admin {
         &self.admin
@@ -145,7 +147,6 @@ fn next(consumer: &BaseConsumer) -> BorrowedMessage<'_> {
 }
 
 /// A distinct payload.
-#[allow(dead_code, reason = "each test binary uses its part")]
 pub(crate) fn message(i: i32) -> Vec<u8> {
     format!("message {i}").into_bytes()
 }

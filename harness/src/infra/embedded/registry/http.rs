@@ -84,12 +84,17 @@ struct Compatibility {
 
 #[derive(Debug, Default, Deserialize)]
 struct Options {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "flag")]
     deleted: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "flag")]
     permanent: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "flag")]
     verbose: bool,
+}
+
+/// `true` however it is capitalised (clients write `True`); everything else is false.
+fn flag<'de, D: serde::Deserializer<'de>>(text: D) -> Result<bool, D::Error> {
+    String::deserialize(text).map(|text| text.eq_ignore_ascii_case("true"))
 }
 
 /// Bodies are JSON under any content type that clients of a registry send.
