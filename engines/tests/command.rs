@@ -1,5 +1,7 @@
 //! The command: files and pipes in, lines out.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
