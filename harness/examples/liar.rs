@@ -199,6 +199,11 @@ fn insert(rows: &[Row]) -> Result<(), Box<dyn Error>> {
         )?;
     }
     let query = format!("INSERT INTO {} FORMAT TabSeparated", std::env::var("TABLE")?);
-    ureq::post(format!("http://{}/", std::env::var("CLICKHOUSE")?)).query("query", query).send(body)?;
+    let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    let url = format!("http://{}/", std::env::var("CLICKHOUSE")?);
+    let mut answer = agent.post(url).query("query", query).send(body)?;
+    if answer.status() != 200 {
+        return Err(answer.body_mut().read_to_string()?.into());
+    }
     Ok(())
 }
