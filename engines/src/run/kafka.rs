@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::kafka_format::Format;
-use super::kafka_worker::{Output, Shared, Worker};
+use super::kafka_worker::{BATCH_ROWS, Output, Shared, Worker};
 use crate::cli::Cli;
 use crate::connect::clickhouse::sink::{ClickHouse, Inserts};
 use crate::connect::kafka::config::{KafkaArgs, Topic};
@@ -53,6 +53,7 @@ pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Totals, Error
         offsets,
         gate,
         bad_records: cli.bad_records,
+        batch_rows: BATCH_ROWS.min(cli.clickhouse.max_rows as usize),
         delay: cli.clickhouse.delay(),
         remaining: query.limit().map(|limit| limit.into()),
         stop: AtomicBool::new(false),

@@ -48,7 +48,15 @@ impl Format {
                 for (name, data_type) in column_types(cli.columns.as_deref().unwrap_or(""))? {
                     schema.declare(&name, data_type);
                 }
-                sample(topic, args, SAMPLE, |message| schema.observe(message))?;
+                let mut seen = 0;
+                sample(topic, args, SAMPLE, |message| {
+                    schema.observe(message);
+                    seen += 1;
+                })?;
+                if seen > 0 && schema.records() == 0 {
+                    let hint = "give --schema-registry when it holds Avro";
+                    return Err(Error::source(format!("topic {} does not hold JSON objects", topic.name), hint));
+                }
                 let fields = schema.schema();
                 (Kind::Json(schema), fields)
             }

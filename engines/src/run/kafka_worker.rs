@@ -19,8 +19,8 @@ use crate::read::{BadRecord, Decoder, Position, RecordError};
 use crate::run::Totals;
 use crate::sql::Transform;
 
-/// Rows that are decoded before they are transformed: few enough that a batch's columns stay in the cache.
-const BATCH_ROWS: usize = 8_192;
+/// The most rows that are decoded before they are transformed: few enough that a batch's columns stay in the cache.
+pub(super) const BATCH_ROWS: usize = 8_192;
 /// The longest a worker waits for a message before it looks at the clock and at what it is asked to do.
 const WAIT: Duration = Duration::from_millis(50);
 
@@ -30,6 +30,8 @@ pub(super) struct Shared {
     pub(super) offsets: Arc<Offsets>,
     pub(super) gate: Arc<Gate>,
     pub(super) bad_records: BadRecords,
+    /// Rows that are decoded before they are transformed.
+    pub(super) batch_rows: usize,
     /// The longest a row waits before its block is handed over.
     pub(super) delay: Duration,
     /// Rows the query still wants, when it wants a limited number.
@@ -183,7 +185,7 @@ impl Held<'_> {
         self.totals.records += 1;
         advance(&mut self.decoded, partition, offset + 1);
         self.reached(partition, offset + 1);
-        if self.decoder.rows() >= BATCH_ROWS { self.apply() } else { Ok(()) }
+        if self.decoder.rows() >= self.shared.batch_rows { self.apply() } else { Ok(()) }
     }
 
     fn refuse(&mut self, partition: i32, offset: i64, error: RecordError) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use arrow::record_batch::RecordBatch;
 
 use super::column::{Column, Data, Kind, Unfit};
 use super::dictionary::varint;
+use super::order::Order;
 use super::row::write_rows;
 
 /// The wire format of an insert.
@@ -77,14 +78,16 @@ pub(crate) struct Encoder {
     columns: Vec<Column>,
     /// The columns of one batch on their way to rows.
     scratch: Vec<Data>,
+    order: Option<Order>,
     block: Block,
 }
 
 impl Encoder {
-    /// An encoder for columns in the order of the query's.
-    pub(crate) fn new(format: InsertFormat, columns: Vec<Column>) -> Self {
+    /// An encoder for columns in the order of the query's. Native blocks are brought into the order of `sorting_key`.
+    pub(crate) fn new(format: InsertFormat, columns: Vec<Column>, sorting_key: &str) -> Self {
+        let order = if format == InsertFormat::Native { Order::new(sorting_key, &columns) } else { None };
         let scratch = columns.iter().map(|_| Data::default()).collect();
-        let mut encoder = Self { format, columns, scratch, block: Block::default() };
+        let mut encoder = Self { format, columns, scratch, order, block: Block::default() };
         encoder.start(Block::default());
         encoder
     }
@@ -134,11 +137,27 @@ impl Encoder {
 
     /// Completes the block and begins the next one in the memory of `spare`.
     pub(crate) fn finish(&mut self, spare: Option<Block>) -> Block {
+        let spare = self.sort(spare.unwrap_or_default());
         match self.format {
             InsertFormat::Native => self.native(),
             InsertFormat::Rowbinary => self.block.parts.push(Part::Values(0)),
         }
-        self.start(spare.unwrap_or_default())
+        self.start(spare)
+    }
+
+    /// Brings the block into order in the memory of `spare`, and returns the memory that is left over.
+    fn sort(&mut self, mut spare: Block) -> Block {
+        let Block { rows, columns: data, .. } = &self.block;
+        let Some(runs) = self.order.as_ref().and_then(|order| order.runs(&self.columns, data, *rows)) else {
+            return spare;
+        };
+        spare.columns.resize_with(data.len(), Data::default);
+        spare.clear();
+        spare.rows = *rows;
+        for ((column, from), to) in self.columns.iter().zip(data).zip(&mut spare.columns) {
+            to.copy_runs(column, from, &runs);
+        }
+        std::mem::replace(&mut self.block, spare)
     }
 
     /// Lays out a Native block: the counts, then for each column its name, its type and its values.
@@ -227,7 +246,7 @@ mod tests {
         ];
         let keyed = format == InsertFormat::Rowbinary;
         let described = columns.iter().map(|(name, text, _)| Column::new(name, &Type::parse(text).unwrap(), keyed));
-        let mut encoder = Encoder::new(format, described.collect());
+        let mut encoder = Encoder::new(format, described.collect(), "");
         let batch = RecordBatch::try_from_iter(columns.into_iter().map(|(name, _, array)| (name, array))).unwrap();
         encoder.append(&batch).unwrap();
         assert_eq!(encoder.rows(), 2);
@@ -268,7 +287,7 @@ mod tests {
             let encoder = || {
                 let low = Type::LowCardinality { nullable: false };
                 let columns = [("k", low.clone()), ("l", Type::Array(Box::new(low)))];
-                Encoder::new(format, columns.iter().map(|(name, ty)| Column::new(name, ty, true)).collect())
+                Encoder::new(format, columns.iter().map(|(name, ty)| Column::new(name, ty, true)).collect(), "")
             };
             let (first, second) = (batch(&[Some("a"), Some("b"), Some("c")]), batch(&[Some("c"), Some("a")]));
             let mut apart = encoder();

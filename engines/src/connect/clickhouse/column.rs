@@ -1,10 +1,10 @@
 //! One column on its way from Arrow to ClickHouse's bytes.
 
 use arrow::array::{Array, ArrowPrimitiveType, AsArray, PrimitiveArray};
+use arrow::compute::cast;
 use arrow::datatypes::{
-    DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type,
-    UInt16Type, UInt32Type, UInt64Type,
+    DataType, Date32Type, Float32Type, Float64Type, Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
+    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt64Type,
 };
 
 use super::dictionary::{Codes, Keys, varint};
@@ -223,14 +223,16 @@ macro_rules! integers {
 /// The first row whose value does not fit.
 fn scalars(array: &dyn Array, to: Scalar, out: &mut Vec<u8>) -> Result<(), usize> {
     match array.data_type() {
-        DataType::Int8 => integers!(array.as_primitive::<Int8Type>(), to, out),
-        DataType::Int16 => integers!(array.as_primitive::<Int16Type>(), to, out),
         DataType::Int32 => integers!(array.as_primitive::<Int32Type>(), to, out),
         DataType::Date32 => integers!(array.as_primitive::<Date32Type>(), to, out),
         DataType::Int64 => integers!(array.as_primitive::<Int64Type>(), to, out),
-        DataType::UInt8 => integers!(array.as_primitive::<UInt8Type>(), to, out),
-        DataType::UInt16 => integers!(array.as_primitive::<UInt16Type>(), to, out),
-        DataType::UInt32 => integers!(array.as_primitive::<UInt32Type>(), to, out),
+        DataType::Int8 | DataType::Int16 | DataType::UInt8 | DataType::UInt16 | DataType::UInt32 => {
+            // Every value of these fits 64 bits, so the cast does not fail.
+            match cast(array, &DataType::Int64) {
+                Ok(wide) => integers!(wide.as_primitive::<Int64Type>(), to, out),
+                Err(_) => Err(0),
+            }
+        }
         DataType::UInt64 => integers!(array.as_primitive::<UInt64Type>(), to, out),
         DataType::Float32 if to == Scalar::Float32 => {
             copy(array.as_primitive::<Float32Type>(), |_| true, f32::to_le_bytes, out)

@@ -26,6 +26,11 @@ pub struct ClickHouseArgs {
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub inserts: u16,
 
+    /// Leave the rows of a Native block as they come. By default they are brought into the order of the table's sorting
+    /// key where that is cheap, which spares ClickHouse its own sort.
+    #[arg(long)]
+    pub unordered: bool,
+
     /// How long a failing insert is tried again, in seconds.
     #[arg(long, default_value_t = 300, value_name = "S")]
     pub retry_for: u64,
@@ -41,6 +46,13 @@ impl ClickHouseArgs {
 
 impl Default for ClickHouseArgs {
     fn default() -> Self {
-        Self { insert_format: InsertFormat::Native, max_rows: 262_144, max_delay: 1_000, inserts: 2, retry_for: 300 }
+        Self {
+            insert_format: InsertFormat::Native,
+            max_rows: 262_144,
+            max_delay: 1_000,
+            inserts: 2,
+            unordered: false,
+            retry_for: 300,
+        }
     }
 }

@@ -66,6 +66,14 @@ impl Keys {
         &self.bytes
     }
 
+    /// The bytes of one key, without their length.
+    pub(crate) fn text(&self, code: usize) -> &[u8] {
+        let start = if code == 0 { 0 } else { self.ends[code - 1] as usize };
+        let encoded = &self.bytes[start..self.ends[code] as usize];
+        let length = encoded.iter().position(|byte| *byte < 0x80).map_or(0, |last| last + 1);
+        &encoded[length..]
+    }
+
     /// Where each key ends in [`Keys::encoded`].
     pub(crate) fn ends(&self) -> &[u32] {
         &self.ends
@@ -244,15 +252,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn strings(keys: &Keys, codes: &Codes) -> Vec<String> {
-        let starts: Vec<u32> = std::iter::once(0).chain(keys.ends().iter().copied()).collect();
-        (0..codes.len())
-            .map(|row| {
-                let code = codes.get(row);
-                let text = &keys.encoded()[starts[code] as usize..starts[code + 1] as usize];
-                let skip = if text.len() > 128 { 2 } else { 1 };
-                String::from_utf8(text[skip..].to_vec()).unwrap()
-            })
-            .collect()
+        (0..codes.len()).map(|row| String::from_utf8(keys.text(codes.get(row)).to_vec()).unwrap()).collect()
     }
 
     proptest! {

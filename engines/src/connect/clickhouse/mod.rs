@@ -9,6 +9,7 @@ mod column;
 pub mod config;
 mod dictionary;
 mod http;
+mod order;
 mod row;
 pub mod sink;
 mod table;

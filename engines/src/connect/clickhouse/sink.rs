@@ -26,6 +26,7 @@ pub struct ClickHouse {
     table: Vec<TableColumn>,
     output: Arc<Schema>,
     insert_path: String,
+    sorting_key: String,
 }
 
 impl ClickHouse {
@@ -38,7 +39,8 @@ impl ClickHouse {
         let table = target.describe()?;
         let columns = target.map(&output, &table, args.insert_format)?;
         let insert_path = target.insert_path(columns.iter().map(|column| column.name.as_str()), args.insert_format);
-        Ok(Self { target, args: args.clone(), table, output, insert_path })
+        let sorting_key = if args.unordered { String::new() } else { target.sorting_key() };
+        Ok(Self { target, args: args.clone(), table, output, insert_path, sorting_key })
     }
 
     /// An encoder for one worker.
@@ -48,7 +50,7 @@ impl ClickHouse {
     pub fn writer<R: Send + 'static>(&self, inserts: &Arc<Inserts<R>>) -> Result<Writer<R>, Error> {
         let columns = self.target.map(&self.output, &self.table, self.args.insert_format)?;
         Ok(Writer {
-            encoder: Encoder::new(self.args.insert_format, columns),
+            encoder: Encoder::new(self.args.insert_format, columns, &self.sorting_key),
             inserts: Arc::clone(inserts),
             max_rows: self.args.max_rows as usize,
         })

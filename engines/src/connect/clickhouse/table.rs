@@ -89,6 +89,20 @@ impl Target {
         })
     }
 
+    /// The table's sorting key as ClickHouse prints it; empty where it has none or does not say.
+    pub(crate) fn sorting_key(&self) -> String {
+        let literal = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
+        let query = format!(
+            "SELECT sorting_key FROM system.tables WHERE database = {} AND name = {} FORMAT TabSeparatedRaw",
+            literal(&self.database),
+            literal(&self.table)
+        );
+        match Connection::new(&self.host).post("/", &self.headers, &[IoSlice::new(query.as_bytes())]) {
+            Ok(response) if response.status == 200 && response.exception.is_none() => response.body.trim().to_owned(),
+            _ => String::new(),
+        }
+    }
+
     /// Maps the query's columns to the table's by name.
     ///
     /// # Errors
