@@ -1,5 +1,7 @@
 //! Kafka to ClickHouse against librdkafka's own mock broker and servers that answer as told.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod servers;
 
 use std::collections::BTreeSet;
@@ -83,7 +85,9 @@ fn committed(brokers: &str, group: &str) -> Vec<i64> {
     let consumer: BaseConsumer =
         ClientConfig::new().set("bootstrap.servers", brokers).set("group.id", group).create().unwrap();
     let mut list = TopicPartitionList::new();
-    (0..PARTITIONS).for_each(|partition| drop(list.add_partition(TOPIC, partition)));
+    for partition in 0..PARTITIONS {
+        list.add_partition(TOPIC, partition);
+    }
     let list = consumer.committed_offsets(list, Duration::from_secs(30)).unwrap();
     let offset = |partition| match list.find_partition(TOPIC, partition).unwrap().offset() {
         Offset::Offset(offset) => offset,
