@@ -64,7 +64,8 @@ pub fn own_folder() -> Result<PathBuf, BuildError> {
 /// # Errors
 /// When cargo is missing or fails.
 pub fn build(root: &Path, bins: &[String]) -> Result<(), BuildError> {
-    if bins.is_empty() {
+    if bins.is_empty() || !root.join("Cargo.toml").is_file() {
+        // without sources, what stands beside this program is what runs
         return Ok(());
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
