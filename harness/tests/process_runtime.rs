@@ -1,6 +1,8 @@
 //! The process runtime on this host: real caps where the kernel permits them, the flagged path where it does not,
 //! and no process left in any case. Which path was taken is printed, and decided by the hierarchy, not by the test.
 
+mod signals;
+
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -295,6 +297,7 @@ fn start_stand_in(dir: &Path, name: &str, variables: &[&str]) -> (std::process::
         .envs(variables.iter().map(|name| (name, "1")))
         .process_group(0)
         .stdout(Stdio::piped());
+    signals::interruptible(&mut command);
     let mut harness = command.spawn().expect("it starts");
     let mut stdout = BufReader::new(harness.stdout.take().expect("piped"));
     let line = stdout

@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use weir_harness::setup::Home;
 
+#[path = "../signals/mod.rs"]
+mod signals;
+use signals::interruptible;
+
 /// One sitting a host: tests that run one take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -72,6 +76,7 @@ impl Workbench {
     pub fn bench(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
         command.args(arguments).current_dir(&self.root).env("WEIR_HOME", &self.home);
+        interruptible(&mut command);
         command
     }
 
