@@ -229,3 +229,16 @@ fn a_monstrous_query_is_refused() {
     let deep = format!("SELECT {} AS x FROM s", terms(400));
     assert_eq!(out(&piped(&["--from", "-", &deep], events(2).as_bytes())), "{\"x\":0}\n{\"x\":400}\n");
 }
+
+#[test]
+fn an_input_without_any_record_is_empty_or_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    for (content, code) in [("", 0), ("\n \n", 0), ("garbage\n", 1), ("\u{1}\u{2}", 1)] {
+        std::fs::write(directory.path().join("events.ndjson"), content).unwrap();
+        let output = run(directory.path(), &["--from", "file://events.ndjson", "SELECT merchant FROM events"]);
+        assert_eq!(output.status.code(), Some(code), "{content:?}");
+        assert!(output.stdout.is_empty(), "{content:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(said.contains("line 1"), code == 1, "{content:?}: {said}");
+    }
+}

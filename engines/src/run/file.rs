@@ -36,8 +36,15 @@ pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Totals, Error
     let query = match Query::compile(&cli.sql, &source) {
         Ok(query) => query,
         // Without a record there are no names and no types to check, and there is nothing to write.
-        Err(SqlError::Unknown { .. } | SqlError::Type { .. } | SqlError::Ambiguous { .. }) if schema.records() == 0 => {
-            return Ok(Totals::default());
+        Err(error @ (SqlError::Unknown { .. } | SqlError::Type { .. } | SqlError::Ambiguous { .. }))
+            if schema.records() == 0 =>
+        {
+            let empty = inputs.iter().all(|lines| lines.buffered().split(|b| *b == b'\n').all(is_blank));
+            if empty || cli.bad_records == BadRecords::Skip {
+                return if empty { Ok(Totals::default()) } else { Err(error.into()) };
+            }
+            // The first line is no record: reading it says where and why.
+            Query::compile(&format!("SELECT 1 FROM \"{}\"", source.name.replace('"', "\"\"")), &source)?
         }
         Err(error) => return Err(error.into()),
     };

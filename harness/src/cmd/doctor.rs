@@ -30,9 +30,9 @@ impl Coded for Impossible {
 pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
     let found = doctor::examine().map_err(|error| Box::new(error) as Box<dyn Coded>)?;
     if args.json {
-        println!("{:#}", serde_json::json!(found));
+        say!("{:#}", serde_json::json!(found));
     } else {
-        print!("{found}");
+        say_on!("{found}");
     }
     if found.can_run() {
         return Ok(());

@@ -49,13 +49,13 @@ pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
         all.insert("environments".into(), catalog.environments().iter().map(environment).collect());
     }
     if args.json {
-        println!("{:#}", serde_json::Value::Object(all));
+        say!("{:#}", serde_json::Value::Object(all));
         return Ok(());
     }
     for (title, rows) in &all {
-        println!("{title}");
+        say!("{title}");
         for row in rows.as_array().into_iter().flatten() {
-            println!("  {}", line(row));
+            say!("  {}", line(row));
         }
     }
     Ok(())

@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
     let host = host::detect(&Hierarchy::detect()?)?;
     let (environment, resolved) = plan::environment(&args.env, &catalog, &host)?;
     let (filled, took) = upstream::prefill((&environment, &resolved), &root, &home, args.batches)?;
-    println!(
+    say!(
         "topic holds exactly {} batches in {} partitions: {} kept, {} produced, verified; {:.1} s",
         args.batches,
         environment.infra.partitions,

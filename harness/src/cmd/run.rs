@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
     let home = Home::find()?;
     let plan = RunPlan::resolve(&args.request(), &catalog, host::detect(&Hierarchy::detect()?)?)?;
     if args.dry_run {
-        print!("{plan}");
+        say_on!("{plan}");
         return Ok(());
     }
     eprint!("{plan}");

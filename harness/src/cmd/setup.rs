@@ -36,7 +36,7 @@ fn show(report: &Report) {
             Outcome::Fetched => "fetched",
         };
         let size = DecimalBytes(piece.size).to_string();
-        println!("{:24} {outcome:9} {size:>10}  {}", piece.piece, piece.dir.display());
+        say!("{:24} {outcome:9} {size:>10}  {}", piece.piece, piece.dir.display());
     }
-    println!("{:24} {:9} {:>10}  {}", format!("java {}", report.java.version), "found", "", report.java.path.display());
+    say!("{:24} {:9} {:>10}  {}", format!("java {}", report.java.version), "found", "", report.java.path.display());
 }

@@ -44,9 +44,9 @@ pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
     }
     if report.is_whole() {
         for file in &report.files {
-            println!("{}  {} lines  {}", file.head, file.lines, file.file.display());
+            say!("{}  {} lines  {}", file.head, file.lines, file.file.display());
         }
-        println!("{} files, every line follows from the one before", report.files.len());
+        say!("{} files, every line follows from the one before", report.files.len());
         return Ok(());
     }
     let listed: Vec<String> = report.damage.iter().map(ToString::to_string).collect();

@@ -13,6 +13,9 @@ use weir_model::error::Coded;
 /// How long the broker is given for one answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// Before a question is asked again that the broker is not ready for.
+const AGAIN: Duration = Duration::from_millis(50);
+
 /// How long a topic is given to appear or to be gone, after the broker agreed.
 const SETTLE: Duration = Duration::from_secs(30);
 
@@ -227,12 +230,17 @@ impl Admin {
     /// # Errors
     /// [`BrokerError::Kafka`] when no coordinator answers within `timeout`.
     pub fn open_groups(&self, timeout: Duration) -> Result<(), BrokerError> {
-        let mut asked = TopicPartitionList::with_capacity(1);
-        asked.add_partition("weir", 0);
-        self.member("weir")
-            .and_then(|client| client.committed_offsets(asked, timeout))
-            .map(drop)
-            .map_err(|e| self.failed("find the coordinator of a group", e))
+        let deadline = Instant::now() + timeout;
+        loop {
+            let mut asked = TopicPartitionList::with_capacity(1);
+            asked.add_partition("weir", 0);
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.member("weir").and_then(|client| client.committed_offsets(asked, left)) {
+                Ok(_) => return Ok(()),
+                Err(error) if is_not_yet(&error) && Instant::now() < deadline => std::thread::sleep(AGAIN),
+                Err(error) => return Err(self.failed("find the coordinator of a group", error)),
+            }
+        }
     }
 
     /// Offset that `group` has committed in each partition of `topic`; `None` where it has committed none.
@@ -325,6 +333,18 @@ fn is_settling(error: &KafkaError) -> bool {
                 | RDKafkaErrorCode::LeaderNotAvailable
                 | RDKafkaErrorCode::UnknownTopicOrPartition
                 | RDKafkaErrorCode::UnknownPartition
+        )
+    )
+}
+
+/// Whether a broker that has just started says that it will coordinate groups, but does not yet.
+fn is_not_yet(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            RDKafkaErrorCode::NotCoordinator
+                | RDKafkaErrorCode::CoordinatorLoadInProgress
+                | RDKafkaErrorCode::CoordinatorNotAvailable
         )
     )
 }

@@ -21,13 +21,15 @@ impl Outcome {
     /// Prints the table, or the records as JSON lines, on standard output.
     pub fn print(&self, json: bool) {
         if json {
-            self.lines.iter().for_each(|line| println!("{line}"));
+            for line in &self.lines {
+                say!("{line}");
+            }
         } else {
             let style = Style { colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() };
             let records: Vec<Record> =
                 self.records.iter().map(|one| Record::Measurement(Box::new(one.clone()))).collect();
             for group in summarise(&records) {
-                print!("{}", table(&group, style));
+                say_on!("{}", table(&group, style));
             }
         }
     }

@@ -81,6 +81,10 @@ async fn root(
     })
 }
 
+/// Bytes of a refused request's body that are read before it is answered, and the time that they are waited for.
+const DISCARD: usize = 1 << 20;
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// A request's head.
 struct Incoming {
     method: Method,
@@ -99,7 +103,14 @@ fn serve(server: &Server, incoming: &Incoming, body: Body, runtime: Handle, head
             let body = body.unwrap_or_else(Body::empty);
             query::run(&server.shared, &request, RawBody::new(body, runtime), reply);
         }
-        Err(exception) => Reply::new(head, server.identity.clone(), new_id()).fail(&exception),
+        Err(exception) => {
+            if let Some(body) = body {
+                // A client that is still sending when it is refused sees a broken connection, not the refusal.
+                let rest = axum::body::to_bytes(body, DISCARD);
+                let _ = runtime.block_on(async { tokio::time::timeout(PATIENCE, rest).await });
+            }
+            Reply::new(head, server.identity.clone(), new_id()).fail(&exception);
+        }
     }
 }
 
