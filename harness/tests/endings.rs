@@ -8,6 +8,17 @@ use nix::unistd::Pid;
 
 const RUN: [&str; 6] = ["run", "liar:asleep", "--batches", "50", "--reps", "1"];
 
+/// While the broker starts, while ClickHouse serves, while the arm runs.
+const PHASES: [&str; 3] = ["kafka.Kafka", "bench clickhouse", "arm"];
+
+fn wait_for_phase(workbench: &Workbench, phase: &str) {
+    if phase == "arm" {
+        workbench.wait_for_arm();
+    } else {
+        workbench.wait_for_process(phase);
+    }
+}
+
 fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(pid).expect("a pid")), signal).expect("delivered");
 }
@@ -27,10 +38,9 @@ fn the_next_run_works(workbench: &Workbench) {
 #[test]
 fn kill_of_the_harness_in_each_phase() {
     let workbench = Workbench::new();
-    // while the broker starts, while ClickHouse serves, while the arm runs
-    for phase in ["kafka.Kafka", "bench clickhouse", "examples/liar"] {
+    for phase in PHASES {
         let mut child = workbench.start(&RUN);
-        workbench.wait_for_process(phase);
+        wait_for_phase(&workbench, phase);
         child.kill().expect("killed");
         child.wait().expect("reaped");
         workbench.wait_for_no_process();
@@ -41,9 +51,9 @@ fn kill_of_the_harness_in_each_phase() {
 #[test]
 fn interrupt_in_each_phase() {
     let workbench = Workbench::new();
-    for phase in ["kafka.Kafka", "bench clickhouse", "examples/liar"] {
+    for phase in PHASES {
         let mut child = workbench.start(&RUN);
-        workbench.wait_for_process(phase);
+        wait_for_phase(&workbench, phase);
         signal(child.id(), Signal::SIGINT);
         let status = child.wait().expect("reaped");
         assert_eq!(status.code(), Some(1), "{phase}: an interrupted run is an error, not a crash");
@@ -56,7 +66,7 @@ fn interrupt_in_each_phase() {
 fn kill_of_the_system_is_recorded_as_failed() {
     let workbench = Workbench::new();
     let mut child = workbench.start(&RUN);
-    let arm = workbench.wait_for_process("examples/liar");
+    let arm = workbench.wait_for_arm();
     signal(arm, Signal::SIGKILL);
     assert_eq!(child.wait().expect("reaped").code(), Some(1));
     let record = workbench.record("asleep");
@@ -71,7 +81,7 @@ fn kill_of_the_system_is_recorded_as_failed() {
 fn kill_of_the_broker_ends_the_sitting() {
     let workbench = Workbench::new();
     let mut child = workbench.bench(&RUN).stderr(std::process::Stdio::piped()).spawn().expect("bench starts");
-    workbench.wait_for_process("examples/liar");
+    workbench.wait_for_arm();
     let broker = workbench.wait_for_process("kafka.Kafka");
     signal(broker, Signal::SIGKILL);
     until("the sitting to end", || child.try_wait().expect("waited").is_some());
@@ -86,7 +96,7 @@ fn kill_of_the_broker_ends_the_sitting() {
 fn a_second_sitting_is_refused() {
     let workbench = Workbench::new();
     let mut child = workbench.start(&RUN);
-    workbench.wait_for_process("examples/liar");
+    workbench.wait_for_arm();
     let output = workbench.output(&RUN);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{said}");

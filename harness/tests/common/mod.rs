@@ -142,6 +142,17 @@ impl Workbench {
         pid
     }
 
+    /// The running arm, once there is one: not the short run that asks for its version, nor the supervisor that names it.
+    pub fn wait_for_arm(&self) -> u32 {
+        let liar = liar().display().to_string();
+        let mut pid = 0;
+        until("the arm to run", || {
+            let found = self.processes().into_iter().find(|(_, line)| line.trim_end() == liar);
+            found.map(|(found, _)| pid = found).is_some()
+        });
+        pid
+    }
+
     pub fn wait_for_no_process(&self) {
         until("no process to be left", || self.processes().is_empty());
     }
