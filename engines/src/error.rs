@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::read::{BadRecord, Position, RecordError};
 use crate::sql::SqlError;
+use crate::state::run::StateError;
 
 /// What ends a run.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,9 @@ pub enum Error {
         /// What to check.
         hint: String,
     },
+    /// State cannot be kept on disk, or not be read back.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The reader of standard output went away: the run ends quietly.
     #[error("the reader of the output is gone")]
     OutputClosed,
@@ -71,6 +75,7 @@ impl Error {
                 RecordError::Eval { code, .. } => code,
             },
             Self::Sink { .. } => "SINK_ERROR",
+            Self::State(_) => "STATE_ERROR",
             Self::OutputClosed => "OUTPUT_CLOSED",
         }
     }
@@ -93,6 +98,10 @@ impl Error {
                     "exclude such rows with WHERE or CASE, or leave them out with --bad-records skip".into()
                 }
             },
+            Self::State(StateError::Io { .. }) => "check the directory, its permissions and the space on its disk".into(),
+            Self::State(StateError::Damaged { .. }) => {
+                "remove the checkpoint directory to begin anew, or bring the file back".into()
+            }
             Self::OutputClosed => String::new(),
         }
     }
@@ -102,7 +111,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Sql(_) | Self::Usage { .. } => 2,
-            Self::Source { .. } | Self::BadRecord(_) | Self::Sink { .. } => 1,
+            Self::Source { .. } | Self::BadRecord(_) | Self::Sink { .. } | Self::State(_) => 1,
             Self::OutputClosed => 0,
         }
     }

@@ -7,8 +7,11 @@
 pub mod cli;
 pub mod connect;
 pub mod error;
+pub mod flow;
 pub mod format;
+pub mod plan;
 pub mod read;
 pub mod registry;
 pub mod run;
 pub mod sql;
+pub mod state;

@@ -9,6 +9,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use std::sync::Arc;
 
+use crate::plan::POSITION;
+
 /// The leaves a query reads of every record, in the order of the decoded batch's columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadPlan {
@@ -16,6 +18,8 @@ pub struct ReadPlan {
     pub columns: Vec<ReadColumn>,
     /// Path of the list that is unnested, from the record's root. A record whose list is empty or null yields no row.
     pub unnest: Option<Vec<String>>,
+    /// Whether the source adds the position of every row as a last column, [`crate::plan::POSITION`].
+    pub position: bool,
 }
 
 /// One leaf of a record.
@@ -34,12 +38,19 @@ pub struct ReadColumn {
 }
 
 impl ReadPlan {
-    /// Schema of the decoded batches.
+    /// Schema of what a decoder yields.
     #[must_use]
     pub fn schema(&self) -> SchemaRef {
         let fields: Vec<Field> =
             self.columns.iter().map(|c| Field::new(&c.name, c.data_type.clone(), c.nullable)).collect();
         Arc::new(Schema::new(fields))
+    }
+
+    /// Schema of the batches the query's expressions see: the decoder's columns, then the position when it is read.
+    #[must_use]
+    pub fn flat_schema(&self) -> SchemaRef {
+        let position = self.position.then(|| Arc::new(Field::new(POSITION, DataType::UInt64, false)));
+        Arc::new(Schema::new(self.schema().fields().iter().cloned().chain(position).collect::<Vec<_>>()))
     }
 }
 

@@ -9,6 +9,8 @@ use crate::error::Error;
 pub mod clickhouse;
 pub mod file;
 pub mod kafka;
+pub mod sink;
+pub mod source;
 pub mod stdout;
 
 /// A source or sink as written on the command line: `scheme://user:password@host:port,host:port/path?key=value`.

@@ -149,8 +149,12 @@ fn flatten(plan: &LogicalPlan, tables: &Tables) -> Result<Planned, SqlError> {
         .map(|(column, source)| Field::new(&column.name, source.clone(), column.nullable))
         .collect();
     let flat = DFSchema::try_from(Schema::new(fields)).map_err(refused)?;
-    let mut planned =
-        Planned { reads: ReadPlan { columns: leaves.columns, unnest: tables.unnest.clone() }, flat, filter, outputs };
+    let mut planned = Planned {
+        reads: ReadPlan { columns: leaves.columns, unnest: tables.unnest.clone(), position: false },
+        flat,
+        filter,
+        outputs,
+    };
     planned.check_integers().map_err(refused)?;
     Ok(planned)
 }

@@ -56,7 +56,7 @@ impl AvroDecoder {
     /// A column of the plan has a type that Avro records cannot be read into; the message names both.
     pub fn new(plan: ReadPlan, schemas: Box<dyn Schemas>) -> Result<Self, String> {
         for column in &plan.columns {
-            let one = ReadPlan { columns: vec![column.clone()], unnest: None };
+            let one = ReadPlan { columns: vec![column.clone()], unnest: None, position: false };
             if let Err(unreadable) = Columns::new(&one) {
                 let path = column.display_path(plan.unnest.as_deref());
                 return Err(format!("field {path} cannot be read: {} is not supported in a query", unreadable.0));

@@ -286,7 +286,7 @@ fn plan(schema: &str, draw: &mut Draw) -> ReadPlan {
     }
     let mut columns = found.columns(false, draw);
     columns.extend(of_element);
-    ReadPlan { columns, unnest }
+    ReadPlan { columns, unnest, position: false }
 }
 
 /// What `path` leads to; `Null` where something on the way is null.
@@ -480,7 +480,11 @@ fn writer_schemas_change_in_mid_stream() {
         data_type: decoded_type(data_type),
         nullable: false,
     };
-    let plan = ReadPlan { columns: vec![column("s", &DataType::Utf8), column("id", &DataType::Int64)], unnest: None };
+    let plan = ReadPlan {
+        columns: vec![column("s", &DataType::Utf8), column("id", &DataType::Int64)],
+        unnest: None,
+        position: false,
+    };
     let schemas = [FIRST, REORDERED, LACKING, NULLABLE].map(Arc::from).to_vec();
     let mut decoder = AvroDecoder::new(plan, Box::new(Fixed(schemas))).unwrap();
     assert_eq!(decoder.decode(&framed(0, &[2, 2, b'a'])), Ok(1));

@@ -1,0 +1,3 @@
+//! The flow: rounds of parallel work between which state is advanced, and output leaves in order.
+
+pub mod operator;

@@ -1,0 +1,3 @@
+//! State: group keys, runs of entries in files, checkpoints.
+
+pub mod run;
