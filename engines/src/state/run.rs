@@ -99,6 +99,12 @@ impl RunWriter {
         if self.block.len() >= BLOCK { self.end_block() } else { Ok(()) }
     }
 
+    /// Entries appended so far.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
     fn end_block(&mut self) -> Result<(), StateError> {
         if self.block.is_empty() {
             return Ok(());
@@ -200,9 +206,9 @@ impl RunFile {
         let offsets: Vec<u64> = self.blocks[block..].iter().rev().map(|(_, at)| *at).collect();
         let file = File::open(&self.path).map_err(fail)?;
         let mut reader = RunReader { file, path: self.path.clone(), offsets, block: vec![], at: 0, entry: None };
-        reader.next()?;
+        reader.step()?;
         while reader.key().is_some_and(|key| key < from) {
-            reader.next()?;
+            reader.step()?;
         }
         Ok(reader)
     }
@@ -237,7 +243,7 @@ impl RunReader {
     ///
     /// # Errors
     /// The file cannot be read or is damaged.
-    pub fn next(&mut self) -> Result<(), StateError> {
+    pub fn step(&mut self) -> Result<(), StateError> {
         if self.at == self.block.len() && !self.load()? {
             self.entry = None;
             return Ok(());
@@ -343,7 +349,7 @@ mod tests {
             let mut reader = run.read_from(&from.to_be_bytes()).unwrap();
             for (key, value) in &all[from as usize..] {
                 assert_eq!((reader.key(), reader.value()), (Some(key.as_slice()), value.as_slice()));
-                reader.next().unwrap();
+                reader.step().unwrap();
             }
             assert_eq!(reader.key(), None);
         }
@@ -364,7 +370,7 @@ mod tests {
                 let mut reader = run.read_from(b"")?;
                 let mut seen = 0;
                 while reader.key().is_some() {
-                    reader.next()?;
+                    reader.step()?;
                     seen += 1;
                 }
                 Ok((run.entries(), seen))

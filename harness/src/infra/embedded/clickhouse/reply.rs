@@ -45,7 +45,7 @@ pub(super) enum Coding {
     Plain,
     Framed,
     /// The encoder exists from the first byte of output on until the last.
-    Http(Encoding, Option<Encoder>),
+    Http(Encoding, Option<Box<Encoder>>),
 }
 
 /// The client has gone away.
@@ -130,7 +130,7 @@ impl Reply {
             Coding::Http(encoding, encoder) => {
                 let encoder = match encoder {
                     Some(encoder) => encoder,
-                    None => encoder.insert(Encoder::new(*encoding, self.level).map_err(|_| Gone)?),
+                    None => encoder.insert(Box::new(Encoder::new(*encoding, self.level).map_err(|_| Gone)?)),
                 };
                 encoder.push(&data).map_err(|_| Gone)?.into()
             }
