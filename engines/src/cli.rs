@@ -4,6 +4,7 @@ use clap::{Parser, ValueEnum};
 
 use crate::connect::clickhouse::config::ClickHouseArgs;
 use crate::connect::kafka::config::KafkaArgs;
+use crate::connect::kafka::sink::KafkaSinkArgs;
 use crate::connect::stdout::config::Format;
 
 /// Runs one SQL query over a file or a stream.
@@ -45,6 +46,10 @@ pub struct Cli {
     /// Flags of the Kafka source.
     #[command(flatten)]
     pub kafka: KafkaArgs,
+
+    /// Flags of the Kafka sink.
+    #[command(flatten)]
+    pub kafka_sink: KafkaSinkArgs,
 
     /// Flags of the ClickHouse sink.
     #[command(flatten)]

@@ -31,6 +31,17 @@ pub enum Error {
     /// A record was refused and bad records end the run.
     #[error(transparent)]
     BadRecord(#[from] BadRecord),
+    /// An expression failed on a row of the result.
+    #[error("a row of the result: {0}")]
+    Row(RecordError),
+    /// A checkpoint cannot be resumed by this run.
+    #[error("{message}")]
+    Checkpoint {
+        /// What differs.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
     /// The sink cannot be opened or written.
     #[error("{message}")]
     Sink {
@@ -58,6 +69,11 @@ impl Error {
         Self::Source { message: message.into(), hint: hint.into() }
     }
 
+    /// A checkpoint that this run cannot resume.
+    pub fn checkpoint(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Checkpoint { message: message.into(), hint: hint.into() }
+    }
+
     /// A sink that cannot be opened or written.
     pub fn sink(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Sink { message: message.into(), hint: hint.into() }
@@ -70,10 +86,11 @@ impl Error {
             Self::Sql(e) => e.code(),
             Self::Usage { .. } => "USAGE",
             Self::Source { .. } => "SOURCE_ERROR",
-            Self::BadRecord(bad) => match &bad.error {
+            Self::BadRecord(BadRecord { error, .. }) | Self::Row(error) => match error {
                 RecordError::Malformed { .. } | RecordError::Misfit { .. } => "SOURCE_ERROR",
                 RecordError::Eval { code, .. } => code,
             },
+            Self::Checkpoint { .. } => "CHECKPOINT",
             Self::Sink { .. } => "SINK_ERROR",
             Self::State(_) => "STATE_ERROR",
             Self::OutputClosed => "OUTPUT_CLOSED",
@@ -85,7 +102,13 @@ impl Error {
     pub fn hint(&self) -> String {
         match self {
             Self::Sql(e) => e.hint(),
-            Self::Usage { hint, .. } | Self::Source { hint, .. } | Self::Sink { hint, .. } => hint.clone(),
+            Self::Usage { hint, .. }
+            | Self::Source { hint, .. }
+            | Self::Sink { hint, .. }
+            | Self::Checkpoint { hint, .. } => hint.clone(),
+            Self::Row(_) => {
+                "change the expression, or leave such rows out with --bad-records skip".into()
+            }
             Self::BadRecord(bad) => match &bad.error {
                 RecordError::Malformed { .. } => {
                     "correct the record, or count and leave it out with --bad-records skip".into()
@@ -110,8 +133,8 @@ impl Error {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Sql(_) | Self::Usage { .. } => 2,
-            Self::Source { .. } | Self::BadRecord(_) | Self::Sink { .. } | Self::State(_) => 1,
+            Self::Sql(_) | Self::Usage { .. } | Self::Checkpoint { .. } => 2,
+            Self::Source { .. } | Self::BadRecord(_) | Self::Row(_) | Self::Sink { .. } | Self::State(_) => 1,
             Self::OutputClosed => 0,
         }
     }

@@ -1,6 +1,7 @@
 //! What the flow asks of a sink.
 
 use arrow::record_batch::RecordBatch;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::Error;
@@ -34,6 +35,37 @@ pub trait Sink: Send {
     /// # Errors
     /// The output is not what it was.
     fn resume(&mut self, position: &Value) -> Result<(), Error>;
+
+    /// Whether rows become visible in one step with the positions they rest on: then [`Sink::transact`] takes the place of
+    /// [`Sink::flush`].
+    fn transactional(&self) -> bool {
+        false
+    }
+
+    /// Makes the rows written since the last call visible, together with where the run stands.
+    ///
+    /// # Errors
+    /// As [`Sink::write`].
+    fn transact(&mut self, _standing: &Standing) -> Result<(), Error> {
+        self.flush()
+    }
+
+    /// Where the last transaction of an earlier run stood.
+    ///
+    /// # Errors
+    /// It cannot be told.
+    fn standing(&mut self) -> Result<Option<Standing>, Error> {
+        Ok(None)
+    }
+}
+
+/// Where a run stands when its rows become visible.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Position of every input.
+    pub positions: Vec<Value>,
+    /// Watermark of every stage: what was final by then is out.
+    pub marks: Vec<i64>,
 }
 
 /// Makes bytes of batches.

@@ -1,8 +1,11 @@
 //! What the flow asks of a source.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::record_batch::RecordBatch;
+use arrow::array::UInt64Array;
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use serde_json::Value;
 
 use crate::error::Error;
@@ -37,6 +40,11 @@ pub trait Source: Send {
 
     /// Between rounds: where every partition goes on, behind all stretches handed out.
     fn position(&self) -> Value;
+
+    /// Between rounds: whether everything before a position that [`Source::position`] gave has been handed out.
+    fn reached(&self, position: &Value) -> bool {
+        *position == self.position()
+    }
 
     /// Between rounds: where the record of a place stands, for a message.
     fn locate(&self, place: u64) -> Position;
@@ -109,6 +117,32 @@ pub struct Refused {
 }
 
 impl Decoded {
+    /// What a decoder yielded for the records of `places`, with the position where the plan reads it: `schema` is the plan's
+    /// [`ReadPlan::flat_schema`].
+    #[must_use]
+    pub fn new(batch: RecordBatch, places: Vec<u64>, ends: Option<Vec<u32>>, schema: &SchemaRef) -> Self {
+        if batch.num_columns() == schema.fields().len() {
+            return Self { batch, places, ends };
+        }
+        let position: UInt64Array = match &ends {
+            None => places.clone().into(),
+            Some(ends) => {
+                let mut of_rows = Vec::with_capacity(batch.num_rows());
+                for (place, end) in places.iter().zip(ends) {
+                    of_rows.resize(*end as usize, *place);
+                }
+                of_rows.into()
+            }
+        };
+        let rows = batch.num_rows();
+        let mut columns = batch.columns().to_vec();
+        columns.push(Arc::new(position));
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch =
+            RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).expect("a position for every row");
+        Self { batch, places, ends }
+    }
+
     /// Place of the record a row belongs to.
     #[must_use]
     pub fn place_of(&self, row: usize) -> Option<u64> {

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::kafka_format::Format;
 use super::kafka_worker::{BATCH_ROWS, Output, Shared, Worker};
 use crate::cli::Cli;
 use crate::connect::clickhouse::sink::{ClickHouse, Inserts};
 use crate::connect::kafka::config::{KafkaArgs, Topic};
+use crate::connect::kafka::format::Format;
 use crate::connect::kafka::gate::Gate;
 use crate::connect::kafka::offsets::{Offsets, Ticket};
 use crate::connect::kafka::source::Source;
@@ -47,6 +47,7 @@ pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Totals, Error
     let workers = args.threads.map_or_else(cpus, usize::from);
     let (offsets, gate) = (Arc::new(Offsets::default()), Arc::new(Gate::default()));
     let source = Source::open(topic.clone(), args, workers, Arc::clone(&offsets), Arc::clone(&gate))?;
+    let source = Arc::new(source);
     let ends = source.start(args)?;
     let shared = Shared {
         topic: topic.name.as_str().into(),
@@ -63,7 +64,13 @@ pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Totals, Error
     for number in 0..workers {
         let output = sink.output(inserts.as_ref())?;
         let ends = ends.of_worker(number, workers);
-        made.push(Worker::new((&shared, &source, number), format.decoder(&query)?, query.worker(), output, ends));
+        made.push(Worker::new(
+            (&shared, &source, number),
+            format.decoder(query.reads())?,
+            query.worker(),
+            output,
+            ends,
+        ));
     }
     let outcome = thread::scope(|scope| {
         let stop_all = || shared.stop();

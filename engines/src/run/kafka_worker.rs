@@ -74,7 +74,7 @@ pub(super) enum Output<'a> {
 /// One worker.
 pub(super) struct Worker<'a> {
     shared: &'a Shared,
-    reader: Reader<'a>,
+    reader: Reader,
     held: Held<'a>,
 }
 
@@ -100,7 +100,7 @@ struct Held<'a> {
 
 impl<'a> Worker<'a> {
     pub(super) fn new(
-        (shared, source, number): (&'a Shared, &'a Source, usize),
+        (shared, source, number): (&'a Shared, &'a Arc<Source>, usize),
         decoder: Box<dyn Decoder>,
         transform: Transform,
         output: Output<'a>,

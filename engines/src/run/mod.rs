@@ -6,7 +6,6 @@ use crate::error::Error;
 
 pub mod file;
 pub mod kafka;
-mod kafka_format;
 mod kafka_worker;
 pub mod stop;
 

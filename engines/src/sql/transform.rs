@@ -49,6 +49,12 @@ impl Transform {
         Ok(Self { filter, read: outputs.reads(), outputs, schema })
     }
 
+    /// Schema of the batches it yields.
+    #[must_use]
+    pub fn output_schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
     /// Applies the query to one decoded batch of [`crate::read::ReadPlan::schema`].
     ///
     /// It never fails as a whole: a row whose expression overflows, divides by zero or casts what cannot be cast is left

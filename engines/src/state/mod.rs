@@ -1,3 +1,4 @@
 //! State: group keys, runs of entries in files, checkpoints.
 
+pub mod checkpoint;
 pub mod run;

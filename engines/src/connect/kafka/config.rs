@@ -38,6 +38,14 @@ pub struct KafkaArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 
+    /// Read from here: a time such as 2026-01-01T00:00:00Z, or PARTITION:OFFSET,… [default: --offset-reset].
+    #[arg(long, value_name = "TIME|P:O,…", value_parser = slice)]
+    pub start: Option<Slice>,
+
+    /// Read up to here, not including it; without --follow up to the topic's head.
+    #[arg(long, value_name = "TIME|P:O,…", value_parser = slice, conflicts_with = "follow")]
+    pub end: Option<Slice>,
+
     /// A setting of librdkafka, such as security.protocol=sasl_ssl; may be repeated.
     #[arg(long = "kafka-option", value_name = "KEY=VALUE")]
     pub options: Vec<String>,
@@ -53,9 +61,33 @@ impl Default for KafkaArgs {
             offset_reset: OffsetReset::Earliest,
             commit_interval: 5,
             threads: None,
+            start: None,
+            end: None,
             options: vec![],
         }
     }
+}
+
+/// A bound of what is read of a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Slice {
+    /// The first message that is not older, in microseconds since 1970.
+    Time(i64),
+    /// Partition and offset.
+    Offsets(Vec<(i32, i64)>),
+}
+
+fn slice(text: &str) -> Result<Slice, String> {
+    if let Some(time) = crate::format::timestamp::parse(text.as_bytes()) {
+        return Ok(Slice::Time(time));
+    }
+    let pair = |pair: &str| {
+        let (partition, offset) = pair.split_once(':')?;
+        let offset: i64 = offset.trim().parse().ok()?;
+        Some((partition.trim().parse().ok()?, (offset >= 0).then_some(offset)?))
+    };
+    let list: Option<Vec<(i32, i64)>> = text.split(',').map(pair).collect();
+    list.map(Slice::Offsets).ok_or_else(|| "write a time such as 2026-01-01T00:00:00Z, or 0:1500,1:1490".to_owned())
 }
 
 /// Where reading starts.
@@ -129,6 +161,17 @@ impl Topic {
             .map(|host| if host.contains(':') { host.clone() } else { format!("{host}:9092") })
             .collect();
         Ok(Self { brokers: hosts.join(","), name: uri.path.clone(), options })
+    }
+
+    /// Settings of any client.
+    #[must_use]
+    pub fn client(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.brokers).set("client.id", "freshet");
+        for (key, value) in &self.options {
+            config.set(key, value);
+        }
+        config
     }
 
     /// Settings of a consumer: of `group`, or of one that commits nothing.

@@ -1,17 +1,17 @@
 //! What a topic's messages are, and the decoder for them.
 
+use super::config::Topic;
+use super::sample::sample;
 use crate::cli::Cli;
-use crate::connect::kafka::config::Topic;
-use crate::connect::kafka::sample::sample;
 use crate::error::Error;
 use crate::format::avro::{AvroDecoder, source_schema};
 use crate::format::json::{JsonDecoder, JsonSchema};
-use crate::read::Decoder;
+use crate::read::{Decoder, ReadPlan};
 use crate::registry::Registry;
-use crate::sql::{Query, SourceSchema, column_types};
+use crate::sql::{SourceSchema, column_types};
 
 /// The format of a topic's messages.
-pub(super) struct Format {
+pub(crate) struct Format {
     source: SourceSchema,
     kind: Kind,
 }
@@ -31,7 +31,7 @@ impl Format {
     ///
     /// # Errors
     /// The registry does not have the subject, or the topic cannot be read.
-    pub(super) fn of(cli: &Cli, topic: &Topic) -> Result<Self, Error> {
+    pub(crate) fn of(cli: &Cli, topic: &Topic) -> Result<Self, Error> {
         let args = &cli.kafka;
         let (kind, schema) = match &args.schema_registry {
             Some(url) => {
@@ -65,7 +65,7 @@ impl Format {
     }
 
     /// What a query can read.
-    pub(super) fn schema(&self) -> &SourceSchema {
+    pub(crate) fn schema(&self) -> &SourceSchema {
         &self.source
     }
 
@@ -73,8 +73,7 @@ impl Format {
     ///
     /// # Errors
     /// The query reads what the decoder cannot.
-    pub(super) fn decoder(&self, query: &Query) -> Result<Box<dyn Decoder>, Error> {
-        let plan = query.reads();
+    pub(crate) fn decoder(&self, plan: &ReadPlan) -> Result<Box<dyn Decoder>, Error> {
         let decoder: Result<Box<dyn Decoder>, String> = match &self.kind {
             Kind::Avro(registry) => {
                 AvroDecoder::new(plan.clone(), Box::new(registry.clone())).map(|decoder| Box::new(decoder) as _)

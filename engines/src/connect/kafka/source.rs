@@ -4,7 +4,6 @@
 //! the group stays alive while workers wait for the sink.
 
 use std::collections::HashMap;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -178,7 +177,10 @@ impl Source {
     }
 
     /// Ids of the topic's partitions.
-    fn partitions(&self) -> Result<Vec<i32>, Error> {
+    ///
+    /// # Errors
+    /// No broker can be reached, or the topic does not exist or may not be read.
+    pub fn partitions(&self) -> Result<Vec<i32>, Error> {
         let what = format!("topic {} cannot be read", self.topic.name);
         let explained = |error: &KafkaError| explain(&what, &self.topic.brokers, error);
         let metadata = self.consumer.fetch_metadata(Some(&self.topic.name), METADATA_TIMEOUT).map_err(|error| {
@@ -280,15 +282,53 @@ impl Source {
 
     /// The reader of one worker.
     #[must_use]
-    pub fn reader(&self, worker: usize) -> Reader<'_> {
-        Reader { queue: self.queues[worker], pointers: vec![std::ptr::null_mut(); BATCH], source: PhantomData }
+    pub fn reader(self: &Arc<Self>, worker: usize) -> Reader {
+        Reader { queue: self.queues[worker], pointers: vec![std::ptr::null_mut(); BATCH], _source: Arc::clone(self) }
+    }
+
+    /// Begins to read these partitions at these offsets, without a group's help.
+    ///
+    /// # Errors
+    /// The broker refuses.
+    pub fn assign(&self, starts: &[(i32, i64)]) -> Result<(), Error> {
+        let mut list = TopicPartitionList::new();
+        let outcome = starts.iter().try_for_each(|&(partition, offset)| {
+            list.add_partition_offset(&self.topic.name, partition, Offset::Offset(offset))
+        });
+        outcome.map_err(|error| self.explain(&error))?;
+        self.consumer.context().forward(&self.consumer, &list);
+        self.consumer.assign(&list).map_err(|error| self.explain(&error))
+    }
+
+    /// First and next offset of a partition.
+    ///
+    /// # Errors
+    /// The broker does not answer.
+    pub fn watermarks(&self, partition: i32) -> Result<(i64, i64), Error> {
+        let found = self.consumer.fetch_watermarks(&self.topic.name, partition, METADATA_TIMEOUT);
+        found.map_err(|error| self.explain(&error))
+    }
+
+    /// The first offset of every partition whose message is not older than `time`, in milliseconds; `None` where there is
+    /// no such message yet.
+    ///
+    /// # Errors
+    /// The broker does not answer.
+    pub fn offsets_at(&self, time: i64) -> Result<Vec<(i32, Option<i64>)>, Error> {
+        let found = self.consumer.offsets_for_timestamp(time, METADATA_TIMEOUT);
+        let found = found.map_err(|error| self.explain(&error))?;
+        let offset = |element: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| match element.offset() {
+            Offset::Offset(offset) => Some(offset),
+            _ => None,
+        };
+        Ok(found.elements().iter().map(|element| (element.partition(), offset(element))).collect())
     }
 }
 
 impl Drop for Source {
     fn drop(&mut self) {
         for queue in &self.queues {
-            // SAFETY: readers borrow the source, so none is left; the client is still alive.
+            // SAFETY: readers hold the source, so none is left; the client is still alive.
             unsafe { rd::rd_kafka_queue_destroy(queue.0.as_ptr()) };
         }
     }
@@ -317,14 +357,15 @@ impl Ends {
 pub const BATCH: usize = 256;
 
 /// Takes messages from one worker's queue.
-pub struct Reader<'a> {
+pub struct Reader {
     queue: Queue,
     pointers: Vec<*mut rd::rd_kafka_message_t>,
-    source: PhantomData<&'a Source>,
+    /// The queue lives as long.
+    _source: Arc<Source>,
 }
 
 // SAFETY: the pointers are only set during `read`, which has the reader for itself.
-unsafe impl Send for Reader<'_> {}
+unsafe impl Send for Reader {}
 
 /// One message, or an event of its partition.
 #[derive(Debug, Clone, Copy)]
@@ -348,7 +389,7 @@ pub enum Payload<'a> {
     Error(RDKafkaErrorCode),
 }
 
-impl Reader<'_> {
+impl Reader {
     /// Calls `each` with the messages that are there, waiting up to `wait` for the first; says how many there were.
     /// After an error the rest are dropped unread.
     ///
@@ -373,7 +414,7 @@ impl Reader<'_> {
     }
 
     fn take(&mut self, wait: i32, most: usize) -> usize {
-        // SAFETY: the queue lives as long as the source that is borrowed; there is room for `most` pointers.
+        // SAFETY: the queue lives as long as the source that is held; there is room for `most` pointers.
         let count =
             unsafe { rd::rd_kafka_consume_batch_queue(self.queue.0.as_ptr(), wait, self.pointers.as_mut_ptr(), most) };
         usize::try_from(count).unwrap_or(0)

@@ -2,4 +2,4 @@
 
 pub mod config;
 pub mod sink;
-mod text;
+pub(crate) mod text;

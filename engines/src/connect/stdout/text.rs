@@ -295,6 +295,37 @@ impl<'a> Cells<'a> {
     }
 }
 
+/// Writes rows as JSON objects, one a line.
+#[derive(Debug)]
+pub(crate) struct Objects(Writer);
+
+impl Objects {
+    /// For rows of a schema.
+    pub(crate) fn new(schema: &SchemaRef) -> Self {
+        Self(Writer::new(Format::Ndjson, schema, &mut Vec::new()))
+    }
+
+    /// Appends the rows of a batch.
+    pub(crate) fn rows(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) {
+        self.0.rows(batch, out);
+    }
+}
+
+/// Appends each row as a JSON array; `ended` is told where each ends.
+pub(crate) fn arrays(batch: &RecordBatch, out: &mut Vec<u8>, mut ended: impl FnMut(&mut Vec<u8>)) {
+    let none = Texts::default();
+    let arrays: Vec<ArrayRef> = batch.columns().iter().map(normal).collect();
+    let cells: Vec<Cells<'_>> = arrays.iter().map(|array| Cells::new(array, &none)).collect();
+    for row in 0..batch.num_rows() {
+        for (number, cell) in cells.iter().enumerate() {
+            out.push(if number == 0 { b'[' } else { b',' });
+            cell.json(row, out);
+        }
+        out.extend_from_slice(if cells.is_empty() { b"[]" } else { b"]" });
+        ended(out);
+    }
+}
+
 fn index(value: i32) -> usize {
     value as usize
 }

@@ -1,0 +1,5 @@
+//! Stub.
+use crate::error::Error;
+use crate::plan;
+crate::join::stub!(PaneAggregate, plan::Aggregate);
+crate::join::stub!(SessionAggregate, plan::Aggregate);
