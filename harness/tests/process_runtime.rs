@@ -46,6 +46,7 @@ fn service(name: &str, script: &str, dir: &Path) -> Service {
         log: dir.join(format!("{name}.log")),
         caps: Some(Caps { cpus: 0.5, memory: 64 * MIB }),
         grace: Duration::from_secs(20),
+        contained: None,
     }
 }
 

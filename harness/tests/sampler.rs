@@ -23,6 +23,7 @@ fn busy(name: &str, dir: &Path) -> Service {
         log: dir.join(format!("{name}.log")),
         caps: Some(Caps { cpus: 0.25, memory: 64 << 20 }),
         grace: Duration::from_secs(20),
+        contained: None,
     }
 }
 

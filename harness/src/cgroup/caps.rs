@@ -1,5 +1,7 @@
 //! Writing caps and reading them back.
 
+use serde::{Deserialize, Serialize};
+
 use super::files::{self, malformed};
 use super::{Caps, Cgroup, CgroupError, Version};
 
@@ -11,7 +13,7 @@ const PAGE: u64 = 4096;
 const V1_UNLIMITED: u64 = 1 << 60;
 
 /// The caps that a running group has.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ReadBack {
     /// CPUs; infinite when unbounded.
     pub cpus: f64,

@@ -124,6 +124,24 @@ impl Host {
     }
 }
 
+#[test]
+fn a_containers_group_is_found_under_both_versions_and_both_drivers() {
+    let find = |host: &Host, id: &str| Cgroup::of_container_at(host.root.path(), id);
+    let host = Host::v2();
+    host.group_v2("system.slice/docker-0123abc.scope");
+    host.group_v2("docker/456def");
+    let scope = find(&host, "0123abc").expect("systemd made it");
+    assert_eq!(scope.dirs(), [host.at("sys/fs/cgroup/system.slice/docker-0123abc.scope")]);
+    assert_eq!(find(&host, "456def").expect("the runtime made it").version(), Version::V2);
+    let host = Host::v1();
+    host.group_v1("docker/456def", true);
+    let group = find(&host, "456def").expect("it is there");
+    assert_eq!(group.version(), Version::V1);
+    assert!(group.dirs().contains(&host.at("sys/fs/cgroup/memory/docker/456def").as_path()));
+    assert!(!group.dirs().iter().any(|dir| dir.ends_with("blkio")), "it has no group there");
+    assert_eq!(find(&host, "0123abc").expect_err("it is not here").code(), "cgroup_no_container");
+}
+
 const CAPS: Caps = Caps { cpus: 1.5, memory: 512 * MIB + 1 };
 
 #[test]

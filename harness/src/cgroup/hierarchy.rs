@@ -224,15 +224,15 @@ fn step_aside(dir: &Path) -> Result<(), CgroupError> {
 
 /// One mounted hierarchy.
 #[derive(Debug)]
-struct Mount {
+pub(super) struct Mount {
     /// Where it is mounted, below the root looked at.
-    at: PathBuf,
+    pub(super) at: PathBuf,
     /// Which group of the hierarchy is seen there.
     group: String,
-    unified: bool,
+    pub(super) unified: bool,
     read_only: bool,
     /// Version 1: its controllers, from the mount's options.
-    controllers: Vec<String>,
+    pub(super) controllers: Vec<String>,
 }
 
 impl Mount {
@@ -309,7 +309,7 @@ fn v1(mounts: &[Mount], own: &str, euid: u32) -> Result<Result<Cgroup, Unenforce
 }
 
 /// Of `cpu` and `memory`, those that the `cgroup.controllers` of `dir` does not list.
-fn missing_in(dir: &Path) -> Vec<&'static str> {
+pub(super) fn missing_in(dir: &Path) -> Vec<&'static str> {
     let listed = files::text(dir, "cgroup.controllers").unwrap_or_default();
     ["cpu", "memory"].into_iter().filter(|name| !lists(&listed, name)).collect()
 }
@@ -332,7 +332,7 @@ fn own_group<'a>(text: &'a str, controller: Option<&str>) -> Option<&'a str> {
 }
 
 /// The cgroup mounts in a `mountinfo`, with `root` put before each mount point.
-fn mounts(mountinfo: &str, root: &Path) -> Vec<Mount> {
+pub(super) fn mounts(mountinfo: &str, root: &Path) -> Vec<Mount> {
     mountinfo.lines().filter_map(|line| mount(line, root)).collect()
 }
 

@@ -6,6 +6,7 @@
 
 mod caps;
 mod files;
+mod find;
 mod hierarchy;
 mod members;
 mod usage;
@@ -134,6 +135,12 @@ pub enum CgroupError {
         /// Who is left.
         pids: Vec<u32>,
     },
+    /// A container's group is not there.
+    #[error("no control group on this host is called after container {id}")]
+    NoContainer {
+        /// The container's id.
+        id: String,
+    },
     /// A group was asked for where the host offers none.
     #[error("no control group can be made here: {0}")]
     Unenforced(#[from] Unenforced),
@@ -146,6 +153,7 @@ impl Coded for CgroupError {
             Self::Malformed { .. } => "cgroup_malformed",
             Self::Mismatch { .. } => "cgroup_cap_mismatch",
             Self::Stuck { .. } => "cgroup_stuck",
+            Self::NoContainer { .. } => "cgroup_no_container",
             Self::Unenforced(_) => "cgroup_unenforced",
         }
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use weir_model::error::Coded;
 
-use crate::measure::sampler;
+use crate::measure::recorder;
 
 /// What to sample comes on stdin.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The series file to create
+    /// The series file to create, or `-` for standard output
     #[arg(long)]
     out: PathBuf,
     /// Milliseconds from tick to tick
@@ -23,5 +23,6 @@ pub struct Args {
 /// # Errors
 /// When the series file cannot be written or stdin holds nonsense.
 pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
-    sampler::sample(&args.out, Duration::from_millis(args.period_ms)).map_err(|error| Box::new(error) as Box<dyn Coded>)
+    recorder::sample(&args.out, Duration::from_millis(args.period_ms))
+        .map_err(|error| Box::new(error) as Box<dyn Coded>)
 }

@@ -1,30 +1,26 @@
-//! The sampler: a small process of its own that reads what services use, ten times a second.
+//! The sampler: a small process of its own, or a container of its own, that reads what services use, ten times a
+//! second, and reads their caps back.
 //!
-//! [`Sampler`] is the harness's handle on it; [`sample`] is what the process does. It is told on stdin what to
-//! sample (one JSON command a line) and ends with its stdin, so it never outlives the harness. Ticks are absolute
-//! deadlines; a tick that was missed is missed, and every sample carries the time at which it was really taken.
+//! [`Sampler`] is the harness's handle on it; [`super::recorder`] is what the process does. It is told what to sample
+//! through a [`Link`], one JSON command a line with one answer each, and ends with the link, so it never outlives the
+//! harness. Where services are spread over hosts there is one on each.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use weir_model::error::Coded;
 
-use super::series::{Sample, Series, SeriesError, Source};
-use crate::cgroup::{Cgroup, Usage};
-use crate::runtime::lines::Lines;
-use crate::runtime::{Running, proctree};
+use super::series::{Series, SeriesError};
+use crate::cgroup::{Caps, Cgroup, ReadBack};
+use crate::runtime::Running;
 
 /// Time from tick to tick.
 pub const PERIOD: Duration = Duration::from_millis(100);
-/// The sampler's answer to [`Command::Mark`].
-const MARKED: &str = "marked";
+/// What an answer begins with; a sample on the same output begins otherwise.
+pub(crate) const SAYS: &str = "sampler ";
 
 /// A service to sample.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +29,9 @@ pub struct Target {
     pub name: String,
     /// Its group, where there is one; else its processes are summed up.
     pub cgroup: Option<Cgroup>,
+    /// The id of its container, by which the sampler finds the group itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
     /// Its main process.
     pub pid: u32,
 }
@@ -40,11 +39,49 @@ pub struct Target {
 /// What the sampler can be told.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Command {
-    /// Sample this too, now and from now on.
+pub(crate) enum Command {
+    /// Sample this too, from now on.
     Add(Target),
-    /// Sample everything now, write it down, and say so.
+    /// Sample everything now and write it down.
     Mark,
+    /// Read the caps of a sampled service and compare them with what they should be.
+    Caps {
+        /// The service.
+        name: String,
+        /// What they should be.
+        caps: Caps,
+    },
+}
+
+/// What the sampler answers.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// Done.
+    Done,
+    /// The caps in force, which are those asked about.
+    Caps(ReadBack),
+    /// Not done, and why.
+    Refused(String),
+}
+
+/// The way to a sampler. Dropping it ends the sampler.
+pub trait Link: Send + std::fmt::Debug {
+    /// Sends a line.
+    ///
+    /// # Errors
+    /// When the sampler is gone.
+    fn tell(&mut self, line: &[u8]) -> std::io::Result<()>;
+    /// The next answer, blocking; empty when the sampler is gone.
+    ///
+    /// # Errors
+    /// When the way is broken.
+    fn hear(&mut self) -> std::io::Result<String>;
+    /// Ends the sampler and returns when everything it wrote is in the series file.
+    ///
+    /// # Errors
+    /// When its end cannot be waited for.
+    fn end(&mut self) -> std::io::Result<()>;
 }
 
 /// Why sampling failed.
@@ -65,7 +102,15 @@ pub enum SamplerError {
         /// The series file.
         path: PathBuf,
     },
-    /// Its stdin holds no command.
+    /// It could not do what it was told.
+    #[error("the sampler, asked about {name}: {why}")]
+    Refused {
+        /// The service.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// It was told, or answered, nonsense.
     #[error("the sampler was told nonsense: {0}")]
     Command(#[from] serde_json::Error),
     /// What it wrote cannot be read.
@@ -78,6 +123,7 @@ impl Coded for SamplerError {
         match self {
             Self::Io { .. } => "sampler_io",
             Self::Ended { .. } => "sampler_ended",
+            Self::Refused { .. } => "sampler_refused",
             Self::Command(_) => "sampler_command",
             Self::Series(error) => error.code(),
         }
@@ -87,9 +133,8 @@ impl Coded for SamplerError {
 /// A running sampler. Dropping it ends it.
 #[derive(Debug)]
 pub struct Sampler {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
+    /// One for each host, by the host's name.
+    links: Vec<(String, Box<dyn Link>)>,
     path: PathBuf,
 }
 
@@ -108,24 +153,49 @@ impl Sampler {
         let Some(stdout) = child.stdout.take() else {
             return Err(SamplerError::Ended { path: path.into() });
         };
-        Ok(Self { stdin: child.stdin.take(), stdout: BufReader::new(stdout), child, path: path.into() })
+        let link = ProcessLink { stdin: child.stdin.take(), stdout: BufReader::new(stdout), child };
+        Ok(Self::over(vec![(String::new(), Box::new(link))], path))
+    }
+
+    /// The samplers behind these links, each under the name of its host; they write their samples to `path`.
+    #[must_use]
+    pub fn over(links: Vec<(String, Box<dyn Link>)>, path: &Path) -> Self {
+        Self { links, path: path.into() }
     }
 
     /// Samples the service `name` from now on; its first sample has been taken when this returns.
     ///
     /// # Errors
-    /// When the sampler has ended.
+    /// When the sampler has ended, or does not find the service.
     pub fn add(&mut self, name: &str, running: &dyn Running) -> Result<(), SamplerError> {
-        self.add_target(&Target { name: name.into(), cgroup: running.cgroup().cloned(), pid: running.pid() })
+        let target = Target {
+            name: name.into(),
+            cgroup: running.cgroup().cloned(),
+            container: running.container().map(str::to_owned),
+            pid: running.pid(),
+        };
+        self.add_target(running.host(), &target)
     }
 
-    /// Samples `target` from now on; its first sample has been taken when this returns.
+    /// Samples `target` on `host` from now on; its first sample has been taken when this returns.
     ///
     /// # Errors
-    /// When the sampler has ended.
-    pub fn add_target(&mut self, target: &Target) -> Result<(), SamplerError> {
-        self.tell(&Command::Add(target.clone()))?;
-        self.mark()
+    /// When the sampler has ended, or does not find the target.
+    pub fn add_target(&mut self, host: &str, target: &Target) -> Result<(), SamplerError> {
+        self.ask(host, &target.name, &Command::Add(target.clone()))?;
+        self.ask(host, &target.name, &Command::Mark).map(drop)
+    }
+
+    /// Reads the caps of the sampled service `name` from its control group, `caps` being what was asked.
+    ///
+    /// # Errors
+    /// [`SamplerError::Refused`] when they differ; when the sampler has ended.
+    pub fn caps(&mut self, name: &str, running: &dyn Running, caps: Caps) -> Result<ReadBack, SamplerError> {
+        let command = Command::Caps { name: name.into(), caps };
+        match self.ask(running.host(), name, &command)? {
+            Answer::Caps(read) => Ok(read),
+            _ => Err(SamplerError::Ended { path: self.path.clone() }),
+        }
     }
 
     /// Takes a sample of every service now; it is in the file when this returns. Called before a service is
@@ -134,13 +204,8 @@ impl Sampler {
     /// # Errors
     /// When the sampler has ended.
     pub fn mark(&mut self) -> Result<(), SamplerError> {
-        self.tell(&Command::Mark)?;
-        let mut answer = String::new();
-        let read = self.stdout.read_line(&mut answer).map_err(failed("be heard"))?;
-        if read == 0 || answer.trim() != MARKED {
-            return Err(SamplerError::Ended { path: self.path.clone() });
-        }
-        Ok(())
+        let hosts: Vec<String> = self.links.iter().map(|(host, _)| host.clone()).collect();
+        hosts.iter().try_for_each(|host| self.ask(host, "", &Command::Mark).map(drop))
     }
 
     /// Takes a last sample, ends the sampler and reads what it wrote.
@@ -149,185 +214,60 @@ impl Sampler {
     /// When the sampler has ended before, or its file cannot be read.
     pub fn finish(mut self) -> Result<Series, SamplerError> {
         self.mark()?;
-        self.end()?;
+        for (_, link) in &mut self.links {
+            link.end().map_err(failed("be waited for"))?;
+        }
         Ok(Series::load(&self.path)?)
     }
 
-    fn tell(&mut self, command: &Command) -> Result<(), SamplerError> {
+    fn ask(&mut self, host: &str, name: &str, command: &Command) -> Result<Answer, SamplerError> {
         let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
         let ended = || SamplerError::Ended { path: self.path.clone() };
-        let stdin = self.stdin.as_mut().ok_or_else(ended)?;
-        stdin.write_all(&line).map_err(|_| SamplerError::Ended { path: self.path.clone() })
-    }
-
-    fn end(&mut self) -> Result<(), SamplerError> {
-        self.stdin = None;
-        self.child.wait().map(drop).map_err(failed("be waited for"))
+        let (_, link) = self.links.iter_mut().find(|(it, _)| it == host).ok_or_else(ended)?;
+        link.tell(&line).map_err(|_| ended())?;
+        let answer = link.hear().map_err(failed("be heard"))?;
+        let answer = answer.strip_prefix(SAYS).ok_or_else(ended)?;
+        match serde_json::from_str(answer)? {
+            Answer::Refused(why) => Err(SamplerError::Refused { name: name.to_owned(), why }),
+            answer => Ok(answer),
+        }
     }
 }
 
-impl Drop for Sampler {
+/// A sampler that is a child process.
+#[derive(Debug)]
+struct ProcessLink {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Link for ProcessLink {
+    fn tell(&mut self, line: &[u8]) -> std::io::Result<()> {
+        self.stdin.as_mut().map_or_else(|| Err(std::io::ErrorKind::BrokenPipe.into()), |stdin| stdin.write_all(line))
+    }
+
+    fn hear(&mut self) -> std::io::Result<String> {
+        let mut answer = String::new();
+        self.stdout.read_line(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn end(&mut self) -> std::io::Result<()> {
+        self.stdin = None;
+        self.child.wait().map(drop)
+    }
+}
+
+impl Drop for ProcessLink {
     fn drop(&mut self) {
         // It ends with its stdin; there is nobody left to tell if it does not.
         let _ = self.end();
     }
 }
 
-/// Samples what stdin names into the new file `out`, a tick every `period`, until stdin ends.
-///
-/// # Errors
-/// When the file cannot be written or stdin holds nonsense.
-pub fn sample(out: &Path, period: Duration) -> Result<(), SamplerError> {
-    // Signals of the terminal are the harness's to judge; it ends this process by its stdin.
-    let _ = nix::unistd::setsid();
-    let file = File::create_new(out).map_err(failed(&format!("create {}", out.display())))?;
-    let mut commands = Lines::of_stdin().map_err(failed("keep its stdin"))?;
-    let mut recorder = Recorder { targets: Vec::new(), out: BufWriter::new(file) };
-    let mut next = Instant::now() + period;
-    while commands.open() {
-        if wait(&commands, next)? {
-            commands.fill();
-            while let Some(line) = commands.next() {
-                match serde_json::from_slice(&line)? {
-                    Command::Add(target) => recorder.targets.push(target),
-                    Command::Mark => {
-                        recorder.tick()?;
-                        say(MARKED).map_err(failed("be heard"))?;
-                    }
-                }
-            }
-        }
-        let now = Instant::now();
-        if now >= next {
-            recorder.tick()?;
-            next = following(next, now, period);
-        }
-    }
-    Ok(())
-}
-
-/// The first deadline after `now` on the grid that `due` is on: what was missed is not made up for.
-fn following(due: Instant, now: Instant, period: Duration) -> Instant {
-    let behind = now.saturating_duration_since(due).as_nanos() / period.as_nanos().max(1);
-    due + period * u32::try_from(behind + 1).unwrap_or(u32::MAX)
-}
-
-struct Recorder {
-    targets: Vec<Target>,
-    out: BufWriter<File>,
-}
-
-impl Recorder {
-    /// One sample of every target; a target that is gone is dropped.
-    fn tick(&mut self) -> Result<(), SamplerError> {
-        let mut taken = Vec::with_capacity(self.targets.len());
-        self.targets.retain(|target| {
-            let sample = take(target);
-            let there = sample.is_some();
-            taken.extend(sample);
-            there
-        });
-        for sample in taken {
-            serde_json::to_writer(&mut self.out, &sample)?;
-            self.out.write_all(b"\n").map_err(failed("write a sample"))?;
-        }
-        self.out.flush().map_err(failed("write a sample"))
-    }
-}
-
-/// Reads a target, with the time in the middle of the reading.
-fn take(target: &Target) -> Option<Sample> {
-    let before = clocks()?;
-    let (source, usage) = match &target.cgroup {
-        Some(cgroup) => (Source::Cgroup, cgroup.usage().ok()?),
-        None => (Source::Proc, tree_usage(target.pid)?),
-    };
-    let after = clocks()?;
-    Some(Sample {
-        t_us: u64::midpoint(before.0, after.0),
-        mono_us: u64::midpoint(before.1, after.1),
-        name: target.name.clone(),
-        source,
-        usage,
-    })
-}
-
-/// Sums over a process and its descendants, from `/proc`.
-fn tree_usage(pid: u32) -> Option<Usage> {
-    proctree::stat(pid).filter(|stat| stat.state != 'Z')?;
-    let mut usage = Usage::default();
-    let mut threads = 0;
-    for member in std::iter::once(pid).chain(proctree::descendants(pid)) {
-        let (Some(stat), memory) = (proctree::stat(member), proctree::memory(member)) else {
-            continue;
-        };
-        let (anon, resident) = memory.unwrap_or_default();
-        usage.user_us += stat.user_us;
-        usage.system_us += stat.system_us;
-        usage.anon += anon;
-        usage.current += resident;
-        threads += stat.threads;
-    }
-    usage.cpu_us = usage.user_us + usage.system_us;
-    usage.pids = Some(threads);
-    Some(usage)
-}
-
-/// Wall clock and monotonic clock, µs.
-fn clocks() -> Option<(u64, u64)> {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    let mono = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).ok()?);
-    Some((u64::try_from(wall.as_micros()).ok()?, u64::try_from(mono.as_micros()).ok()?))
-}
-
-/// Waits for a command until `deadline`; true if there is one, or the end of all commands.
-fn wait(commands: &Lines, deadline: Instant) -> Result<bool, SamplerError> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let round_up = left + Duration::from_micros(999);
-    let timeout = PollTimeout::try_from(round_up).unwrap_or(PollTimeout::MAX);
-    let mut fds = [PollFd::new(commands.fd(), PollFlags::POLLIN)];
-    match poll(&mut fds, timeout) {
-        Ok(ready) => Ok(ready > 0),
-        Err(Errno::EINTR) => Ok(false),
-        Err(errno) => Err(failed("wait")(errno.into())),
-    }
-}
-
-fn say(word: &str) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{word}")?;
-    stdout.flush()
-}
-
-fn failed(what: &str) -> impl FnOnce(std::io::Error) -> SamplerError {
+pub(super) fn failed(what: &str) -> impl FnOnce(std::io::Error) -> SamplerError {
     let what = what.to_owned();
     move |source| SamplerError::Io { what, source }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pause_leaves_out_ticks_and_keeps_the_grid() {
-        let start = Instant::now();
-        let after = |ms| start + Duration::from_millis(ms);
-        assert_eq!(following(after(100), after(100), PERIOD), after(200));
-        assert_eq!(following(after(100), after(130), PERIOD), after(200));
-        assert_eq!(following(after(100), after(455), PERIOD), after(500));
-        assert_eq!(following(after(100), after(500), PERIOD), after(600));
-    }
-
-    #[test]
-    fn processes_are_summed_up_where_there_is_no_group() {
-        let own = std::process::id();
-        let target = Target { name: "self".into(), cgroup: None, pid: own };
-        let sample = take(&target).expect("we run");
-        assert_eq!(sample.source, Source::Proc);
-        assert!(sample.usage.anon > 0 && sample.usage.current >= sample.usage.anon);
-        assert!(sample.usage.pids >= Some(1));
-        let gone = Target { name: "gone".into(), cgroup: None, pid: u32::MAX };
-        assert_eq!(take(&gone), None);
-    }
 }

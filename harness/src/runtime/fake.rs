@@ -215,6 +215,7 @@ mod tests {
             log: dir.join("sut.log"),
             caps: Some(Caps { cpus: 2.0, memory: 1 << 30 }),
             grace: Duration::ZERO,
+            contained: None,
         }
     }
 

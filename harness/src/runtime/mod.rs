@@ -1,8 +1,10 @@
 //! Starting and stopping what is measured and what it is measured against.
 //!
 //! A [`Runtime`] starts a [`Service`] under its caps and hands back a [`Running`]; it never decides anything.
-//! [`process`] starts plain processes in control groups, [`fake`] is scripted, for tests of the run loop.
+//! [`process`] starts plain processes in control groups, [`docker`] starts containers, [`fake`] is scripted, for tests
+//! of the run loop.
 
+pub mod docker;
 pub mod fake;
 pub mod interrupt;
 pub(crate) mod lines;
@@ -12,10 +14,12 @@ pub mod proctree;
 pub mod supervise;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weir_model::digest::Digest;
 use weir_model::error::Coded;
 
 pub use crate::cgroup::{Caps, ReadBack};
@@ -26,7 +30,7 @@ use crate::cgroup::{Cgroup, CgroupError, Version};
 pub struct Service {
     /// Unique within a sitting, `[a-z0-9-]+`; names its cgroup and its log.
     pub name: String,
-    /// Program and arguments; the program is an absolute path.
+    /// Program and arguments; the program of a process is an absolute path. Nothing means an image's own command.
     pub command: Vec<String>,
     /// Environment variables set on top of a minimal inherited set (`PATH`, `HOME`, `LANG`, `TZ=UTC`, and
     /// `WEIR_SERVICE`, by which whatever is left over is found).
@@ -39,6 +43,27 @@ pub struct Service {
     pub caps: Option<Caps>,
     /// How long a SIGTERM is given before SIGKILL.
     pub grace: Duration,
+    /// What surrounds it where it runs in a container.
+    pub contained: Option<Contained>,
+}
+
+/// What a container has beside its program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contained {
+    /// The Docker host, as the profile names it; empty for this one.
+    pub host: String,
+    /// The image's name, for people.
+    pub reference: String,
+    /// The image.
+    pub image: Digest,
+    /// Working directory; the image's own if there is none.
+    pub dir: Option<String>,
+    /// Volumes by name, and where they are in it.
+    pub volumes: Vec<(String, String)>,
+    /// Ports of it and where they are reached from outside of its network.
+    pub publish: Vec<(u16, SocketAddr)>,
+    /// Files it is given before it starts, by absolute path.
+    pub files: Vec<(String, Vec<u8>)>,
 }
 
 /// How a service ended.
@@ -99,6 +124,14 @@ pub trait Running: Send {
     fn pid(&self) -> u32;
     /// Its cgroup, where the host permits one; its counters can be read until this value is dropped.
     fn cgroup(&self) -> Option<&Cgroup>;
+    /// The id of its container, where it is one.
+    fn container(&self) -> Option<&str> {
+        None
+    }
+    /// The Docker host it runs on, as the profile names it; empty for this one.
+    fn host(&self) -> &str {
+        ""
+    }
     /// The caps as read from the cgroup; `None` when none were asked or the host does not permit caps.
     fn read_back(&self) -> Option<ReadBack>;
     /// How it ended, if it has; every process of it is gone then.
@@ -149,6 +182,14 @@ pub enum RuntimeError {
         /// What the control group says.
         source: CgroupError,
     },
+    /// The Docker engine failed.
+    #[error("cannot start {name}: {source}")]
+    Docker {
+        /// Service name.
+        name: String,
+        /// What it says.
+        source: docker::DockerError,
+    },
     /// The process that watches over it is not there.
     #[error("cannot start {name}: its supervisor {program} failed: {what}")]
     Supervisor {
@@ -168,6 +209,7 @@ impl Coded for RuntimeError {
             Self::Service { .. } => "service_invalid",
             Self::Log { .. } => "service_log",
             Self::Cgroup { source, .. } => source.code(),
+            Self::Docker { source, .. } => source.code(),
             Self::Supervisor { .. } => "service_supervisor",
         }
     }
@@ -178,6 +220,7 @@ impl Coded for RuntimeError {
                 "check that {program} exists and is executable; `bench setup` fetches what the suite itself needs"
             )),
             Self::Cgroup { source, .. } => source.hint(),
+            Self::Docker { source, .. } => source.hint(),
             _ => None,
         }
     }

@@ -6,15 +6,15 @@ use std::time::Duration;
 use weir_model::digest::Digest;
 use weir_model::id::RunId;
 
+use super::caps;
 use super::scene::{ArmScene, now_us};
 use super::values::Values;
 use super::{Sitting, SittingError};
 use crate::measure::drain::{self, Drained, Ending, Pace};
-use crate::measure::sampler::Sampler;
 use crate::measure::series::Series;
 use crate::plan::Arm;
 use crate::plan::order::Slot;
-use crate::runtime::{Exit, ReadBack, Running, Runtime, Service};
+use crate::runtime::{Exit, ReadBack, Running, Service};
 use crate::verdict::gates::{self, Report, Totals, Wanted};
 use crate::workload::gate::{GateRow, gate_sql, identities_sql};
 
@@ -67,6 +67,8 @@ pub struct Measured<'a> {
     pub who: Identified<'a>,
     /// What was seen.
     pub drained: Drained,
+    /// How the caps differed at the end from those at the beginning.
+    pub caps_changed: Option<String>,
     /// The caps as its control group gave them back.
     pub read_back: Option<ReadBack>,
     /// How it ended after it was asked to.
@@ -171,6 +173,7 @@ fn service(sitting: &Sitting, who: &Identified<'_>, values: &Values<'_>) -> Resu
         log: values.run_dir.join("arm.log"),
         caps: Some(values.caps),
         grace: GRACE,
+        contained: None,
     })
 }
 
@@ -181,16 +184,25 @@ impl<'a> Prepared<'a> {
     /// When the infrastructure fails; [`Failed`] inside when the arm cannot be started under its caps.
     pub fn measure(self, sitting: &mut Sitting) -> Result<Result<Measured<'a>, Failed>, SittingError> {
         let expected = sitting.expected_rows();
-        let mut sampler = Sampler::start(&sitting.bench, &self.service.dir.join("series.jsonl"))?;
+        let mut sampler = sitting.stage.sampler(&self.service.dir.join("series.jsonl"))?;
         sampler.add("broker", sitting.stage.broker.as_ref())?;
         sampler.add("clickhouse", sitting.stage.clickhouse.as_ref())?;
         let mut running = match sitting.stage.runtime.start(&self.service) {
             Ok(running) => running,
             Err(error) => return Ok(Err(Failed(error.to_string()))),
         };
-        sampler.add("sut", running.as_ref())?;
-        let read_back = running.read_back();
+        if let Err(failed) = caps::sampled(&mut sampler, running.as_mut())? {
+            return Ok(Err(failed));
+        }
+        let read_back = match caps::hold(sitting, &mut sampler, running.as_ref(), self.service.caps)? {
+            Ok(read_back) => read_back,
+            Err(failed) => return Ok(Err(failed)),
+        };
         let drained = self.watch(sitting, running.as_mut(), expected)?;
+        let held = match drained.ending {
+            Ending::Complete => caps::hold(sitting, &mut sampler, running.as_ref(), self.service.caps)?.err(),
+            _ => None,
+        };
         let exit = running.stop();
         sampler.mark()?;
         let stopped_us = now_us();
@@ -200,6 +212,7 @@ impl<'a> Prepared<'a> {
         Ok(Ok(Measured {
             who: self.who,
             drained,
+            caps_changed: held.map(|Failed(why)| why),
             read_back,
             exit,
             stopped_us,
@@ -268,6 +281,7 @@ impl Judged<'_> {
             Ending::Stalled => vec!["no row arrived for a minute and rows are missing".into()],
             Ending::ArmEnded(how) => vec![format!("it ended early: {how}")],
         };
+        why.extend(measured.caps_changed.clone());
         if matches!(measured.exit, Exit::OutOfMemory) {
             why.push("it ran out of memory under its cap".into());
         }

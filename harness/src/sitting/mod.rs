@@ -4,6 +4,7 @@
 //! [`arm::Prepared`] → [`arm::Measured`] → [`arm::Judged`]. A number comes only from the last.
 
 pub mod arm;
+mod caps;
 mod error;
 mod outcome;
 pub mod report;

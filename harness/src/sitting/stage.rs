@@ -1,7 +1,7 @@
 //! The infrastructure of the embedded environment, up and under its caps for as long as the value lives.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use weir_model::environment::ServiceCaps;
@@ -14,6 +14,7 @@ use crate::infra::broker::Admin;
 use crate::infra::clickhouse::Client;
 use crate::infra::embedded::clickhouse::{self, Launch};
 use crate::infra::embedded::registry::Registry;
+use crate::measure::sampler::{Sampler, SamplerError};
 use crate::plan::RunPlan;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{Caps, Running, Runtime};
@@ -42,7 +43,15 @@ pub struct Stage {
     /// Addresses for arms.
     pub endpoints: Endpoints,
     /// What starts arms.
-    pub runtime: ProcessRuntime,
+    pub runtime: Box<dyn Runtime>,
+    /// How usage is sampled.
+    sampling: Sampling,
+}
+
+/// How usage is sampled.
+enum Sampling {
+    /// By a process, this binary.
+    Process(PathBuf),
 }
 
 /// Where the parts of a stage are kept.
@@ -87,7 +96,8 @@ impl Stage {
             _registry: upstream.registry,
             broker_version: Lock::pinned().version(Name::Kafka).to_owned(),
             schema_id: upstream.schema_id,
-            runtime,
+            runtime: Box::new(runtime),
+            sampling: Sampling::Process(places.bench.to_path_buf()),
         })
     }
 
@@ -127,6 +137,16 @@ impl Stage {
         match numbers[..] {
             [first, second] => Ok((first, second)),
             _ => Err(SittingError::Answer { sql: sql.to_owned(), answer }),
+        }
+    }
+
+    /// Starts a sampler that writes to the new file `path`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn sampler(&self, path: &Path) -> Result<Sampler, SamplerError> {
+        match &self.sampling {
+            Sampling::Process(bench) => Sampler::start(bench, path),
         }
     }
 

@@ -175,6 +175,7 @@ impl Broker {
             log: run.join("broker.log"),
             caps: *caps,
             grace: Duration::from_secs(20),
+            contained: None,
         };
         Ok(Self { bootstrap: format!("{}:{client}", Ipv4Addr::LOCALHOST), service })
     }

@@ -103,6 +103,7 @@ pub fn service(launch: &Launch) -> Service {
         log: launch.run.join(format!("{}.log", launch.name)),
         caps: launch.caps,
         grace: Duration::from_secs(30),
+        contained: None,
     }
 }
 
