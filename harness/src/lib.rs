@@ -23,6 +23,7 @@ pub mod build;
 pub mod cgroup;
 pub mod cmd;
 pub mod doctor;
+pub mod image;
 pub mod infra;
 pub mod measure;
 pub mod plan;

@@ -1,10 +1,12 @@
 //! The command line: one file per verb, each its arguments and a call into the library.
 
+pub mod build;
 pub mod clickhouse;
 pub mod doctor;
 pub mod list;
 pub mod prefill;
 pub mod publish;
+pub mod registry;
 pub mod root;
 pub mod run;
 pub mod sampler;
@@ -29,6 +31,7 @@ pub struct Bench {
 enum Verb {
     /// Measure arms, gate every row, append records and draw the page
     Run(Box<run::Args>),
+    Build(build::Args),
     Prefill(prefill::Args),
     /// Show entrants and variants, workloads, environments
     List(list::Args),
@@ -44,6 +47,9 @@ enum Verb {
     /// Watch over one service (started by the harness itself).
     #[command(hide = true)]
     Supervise(supervise::Args),
+    /// Serve schemas (started by the harness itself).
+    #[command(hide = true)]
+    Registry(registry::Args),
     #[command(hide = true)]
     Clickhouse(Box<clickhouse::Args>),
 }
@@ -54,6 +60,8 @@ impl Bench {
     pub fn run(self) -> ExitCode {
         let outcome: Result<(), Box<dyn Coded>> = match self.verb {
             Verb::Run(args) => run::run(&args),
+            Verb::Build(args) => build::run(&args),
+            Verb::Registry(args) => registry::run(&args),
             Verb::Prefill(args) => prefill::run(&args),
             Verb::List(args) => list::run(&args),
             Verb::Publish(args) => publish::run(&args),

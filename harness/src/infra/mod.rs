@@ -2,4 +2,6 @@
 
 pub mod broker;
 pub mod clickhouse;
+pub mod container;
 pub mod embedded;
+pub mod registry;

@@ -13,7 +13,7 @@ use super::PlanError;
 #[derive(Debug, Clone)]
 pub struct Catalog {
     root: PathBuf,
-    entrants: Vec<Entrant>,
+    pub(super) entrants: Vec<Entrant>,
     environments: Vec<Environment>,
 }
 

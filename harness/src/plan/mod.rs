@@ -7,13 +7,13 @@ mod show;
 
 use std::path::PathBuf;
 
-use weir_model::descriptor::{Entrant, EntrantStatus, Variant};
+use weir_model::descriptor::{Container, Entrant, EntrantStatus, Variant};
 use weir_model::diagnostic::Problems;
 use weir_model::environment::{
     Environment, EnvironmentError, HostFacts, REFERENCE_CPUS, REFERENCE_MEMORY, Resolved, RuntimeKind,
 };
 use weir_model::error::Coded;
-use weir_model::id::{EntrantId, Mode, Selector, Trigger, VariantChoice, VariantId, WorkloadId};
+use weir_model::id::{EntrantId, Mode, Role, Selector, Trigger, VariantChoice, VariantId, WorkloadId};
 
 pub use catalog::Catalog;
 use order::{Slot, interleave};
@@ -52,6 +52,8 @@ pub struct Arm {
     pub dir: PathBuf,
     /// Caps of its data plane on this environment.
     pub caps: Caps,
+    /// Share of its envelope that the environment gives.
+    scale: f64,
 }
 
 impl Arm {
@@ -59,6 +61,17 @@ impl Arm {
     #[must_use]
     pub fn variant(&self) -> &Variant {
         &self.entrant.variants[self.variant]
+    }
+
+    /// Caps of one of its containers on this environment.
+    #[must_use]
+    pub fn caps_of(&self, container: &Container) -> Caps {
+        scaled(container.cpus, container.memory, self.scale)
+    }
+
+    /// Its containers on top of the envelope, which start before the data plane.
+    pub fn control_plane(&self) -> impl Iterator<Item = &Container> {
+        self.entrant.envelope.containers.iter().filter(|container| container.role == Role::ControlPlane)
     }
 
     /// `<entrant>:<variant>`.
@@ -111,9 +124,14 @@ pub enum PlanError {
     /// The environment does not fit this host.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
-    /// The environment needs containers.
-    #[error("environment `{0}` runs in containers, which this version does not start")]
-    Containers(String),
+    /// An arm has no image, and the environment runs in containers.
+    #[error("{arm} has no image, and environment `{env}` runs in containers")]
+    NoImage {
+        /// The arm.
+        arm: String,
+        /// The environment.
+        env: String,
+    },
     /// No such entrant.
     #[error("there is no entrant `{asked}`; there are: {}", known.join(", "))]
     NoEntrant {
@@ -170,7 +188,7 @@ impl Coded for PlanError {
             Self::Problems(_) => "bad_descriptor",
             Self::NoEnvironment { .. } => "no_environment",
             Self::Environment(error) => error.code(),
-            Self::Containers(_) => "containers_not_supported",
+            Self::NoImage { .. } => "no_image",
             Self::NoEntrant { .. } => "no_entrant",
             Self::NoVariant { .. } => "no_variant",
             Self::NotActive { .. } => "not_active",
@@ -187,7 +205,7 @@ impl Coded for PlanError {
                 Some("`bench list` shows every entrant, variant and workload".into())
             }
             Self::Environment(error) => error.hint(),
-            Self::Containers(_) => Some("use --env embedded".into()),
+            Self::NoImage { .. } => Some("its descriptor needs `[build] image`; or use --env embedded".into()),
             _ => None,
         }
     }
@@ -214,6 +232,10 @@ impl RunPlan {
         }
         let (environment, resolved) = environment(&request.env, catalog, &host)?;
         let arms = choose(request, catalog, resolved.scale)?;
+        let bare = arms.iter().find(|arm| arm.entrant.build.image.is_none());
+        if let Some(arm) = bare.filter(|_| environment.runtime == RuntimeKind::Docker) {
+            return Err(PlanError::NoImage { arm: arm.label(), env: request.env.clone() });
+        }
         let slots = interleave(arms.len(), request.reps, request.seed);
         Ok(Self {
             environment,
@@ -242,12 +264,9 @@ impl RunPlan {
 /// The environment `id` and its figures on this host.
 ///
 /// # Errors
-/// When there is none, when it is not for this host, and when its runtime is not supported.
+/// When there is none, and when it is not for this host.
 pub fn environment(id: &str, catalog: &Catalog, host: &HostFacts) -> Result<(Environment, Resolved), PlanError> {
     let environment = catalog.environment(id)?.clone();
-    if environment.runtime != RuntimeKind::Process {
-        return Err(PlanError::Containers(id.to_owned()));
-    }
     let resolved = environment.resolve(host)?;
     Ok((environment, resolved))
 }
@@ -262,11 +281,8 @@ fn choose(request: &Request, catalog: &Catalog, scale: f64) -> Result<Vec<Arm>, 
             entrant: entrant.clone(),
             variant,
             dir: catalog.folder(&entrant.identity.id),
-            caps: Caps {
-                cpus: share(entrant.envelope.cpus / REFERENCE_CPUS * scale) * REFERENCE_CPUS,
-                memory: (entrant.envelope.memory as f64 / REFERENCE_MEMORY as f64 * scale * REFERENCE_MEMORY as f64)
-                    as u64,
-            },
+            caps: scaled(entrant.envelope.cpus, entrant.envelope.memory, scale),
+            scale,
         };
         if arms.iter().all(|there| there.label() != arm.label()) {
             arms.push(arm);
@@ -297,6 +313,14 @@ fn choose(request: &Request, catalog: &Catalog, scale: f64) -> Result<Vec<Arm>, 
         }
     }
     if arms.is_empty() { Err(PlanError::Nothing(request.workload)) } else { Ok(arms) }
+}
+
+/// Caps as declared, times the environment's scale.
+fn scaled(cpus: f64, memory: u64, scale: f64) -> Caps {
+    Caps {
+        cpus: share(cpus / REFERENCE_CPUS * scale) * REFERENCE_CPUS,
+        memory: (memory as f64 / REFERENCE_MEMORY as f64 * scale * REFERENCE_MEMORY as f64) as u64,
+    }
 }
 
 /// A share in steps that a control group can hold exactly: hundredths of a CPU of the reference.
@@ -394,6 +418,29 @@ mod tests {
         let plan = RunPlan::resolve(&request(&[]), &catalog, host()).unwrap();
         assert_eq!(plan.resolved.scale, 0.5);
         assert_eq!(plan.arms[0].caps, Caps { cpus: 2.0, memory: 8 << 30 });
+    }
+
+    #[test]
+    fn the_reference_is_planned_with_its_own_caps() {
+        let (_dir, catalog) = catalog();
+        let plan =
+            RunPlan::resolve(&Request { env: "reference-docker".into(), ..request(&[]) }, &catalog, host()).unwrap();
+        assert_eq!(plan.environment.runtime, RuntimeKind::Docker);
+        assert_eq!((plan.resolved.broker.cpus, plan.resolved.broker.memory), (8.0, 8 << 30));
+        assert_eq!((plan.resolved.clickhouse.cpus, plan.resolved.clickhouse.memory), (5.0, 12 << 30));
+        assert_eq!(plan.arms[0].caps, Caps { cpus: 4.0, memory: 16 << 30 });
+        let control: Vec<Caps> = plan.arms[0].control_plane().map(|it| plan.arms[0].caps_of(it)).collect();
+        assert_eq!(control, [Caps { cpus: 1.0, memory: 2 << 30 }]);
+    }
+
+    #[test]
+    fn an_arm_without_an_image_cannot_run_in_containers() {
+        let (_dir, mut catalog) = catalog();
+        catalog.entrants[0].build.image = None;
+        let error =
+            RunPlan::resolve(&Request { env: "local-docker".into(), ..request(&[]) }, &catalog, host()).unwrap_err();
+        assert_eq!((error.code(), error.refused()), ("no_image", true));
+        assert_eq!(error.to_string(), "rill:native has no image, and environment `local-docker` runs in containers");
     }
 
     #[test]

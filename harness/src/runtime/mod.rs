@@ -52,6 +52,8 @@ pub struct Service {
 pub struct Contained {
     /// The Docker host, as the profile names it; empty for this one.
     pub host: String,
+    /// Its name in the sitting's network.
+    pub alias: String,
     /// The image's name, for people.
     pub reference: String,
     /// The image.

@@ -1,5 +1,6 @@
 //! One run of one arm, phase by phase.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use weir_model::digest::Digest;
 use weir_model::id::RunId;
 
 use super::caps;
+use super::contained;
 use super::scene::{ArmScene, now_us};
 use super::values::Values;
 use super::{Sitting, SittingError};
@@ -19,7 +21,7 @@ use crate::verdict::gates::{self, Report, Totals, Wanted};
 use crate::workload::gate::{GateRow, gate_sql, identities_sql};
 
 /// How long an arm is given to drain after SIGTERM.
-const GRACE: Duration = Duration::from_secs(30);
+pub(super) const GRACE: Duration = Duration::from_secs(30);
 /// Lines of an arm's log that go into the note of a failed run.
 const LOG_LINES: usize = 12;
 
@@ -55,6 +57,8 @@ pub struct Prepared<'a> {
     /// What will run.
     pub who: Identified<'a>,
     service: Service,
+    /// What starts before it.
+    control: Vec<Service>,
     group: String,
     inserted_before: u64,
     inserts_before: u64,
@@ -81,6 +85,8 @@ pub struct Measured<'a> {
     pub inserts: u64,
     /// What the sampler read while it ran.
     pub series: Series,
+    /// Names of its control plane's containers.
+    pub control: Vec<String>,
     log: PathBuf,
 }
 
@@ -106,13 +112,23 @@ impl<'a> Planned<'a> {
             Ok(command) => command,
             Err(failed) => return Ok(Err(failed)),
         };
-        let said = match sitting.ask(&command) {
+        let asked = match &sitting.stage.containers {
+            Some(containers) => {
+                let container = self.arm.entrant.data_plane().map_or("", |container| container.name.as_str());
+                containers.ask(self.arm, container, &command).map(|(said, image)| (said, Some(image)))
+            }
+            None => sitting.ask(&command).map(|said| (said, None)),
+        };
+        let (said, image) = match asked {
             Ok(said) => said,
             Err(why) => return Ok(Err(Failed(format!("its version command `{}` {why}", command.join(" "))))),
         };
         if !said.split(|c: char| c.is_whitespace() || c == ',').any(|word| word == version.pinned) {
             let what = format!("it is pinned to version {}, the artefact says `{}`", version.pinned, said.trim());
             return Ok(Err(Failed(what)));
+        }
+        if let Some(artefact) = image {
+            return Ok(Ok(Identified { planned: self, version: version.pinned.clone(), artefact }));
         }
         let artefact = match &version.artefact {
             Some(template) => values.fill("[version] artefact", template),
@@ -129,7 +145,7 @@ impl<'a> Planned<'a> {
 }
 
 /// Every word of a command with its placeholders replaced.
-fn filled(values: &Values<'_>, place: &str, words: &[String]) -> Result<Vec<String>, Failed> {
+pub(super) fn filled(values: &Values<'_>, place: &str, words: &[String]) -> Result<Vec<String>, Failed> {
     words.iter().map(|word| values.fill(place, word).map_err(|error| Failed(error.to_string()))).collect()
 }
 
@@ -143,13 +159,29 @@ impl<'a> Identified<'a> {
         let run_dir = sitting.run_dir(self.planned.run_id)?;
         let group = format!("weir-{}", self.planned.run_id);
         let values = sitting.values(&self.planned, &run_dir, &group);
-        let service = match service(sitting, &self, &values) {
-            Ok(service) => service,
+        let services = match &sitting.stage.containers {
+            Some(containers) => contained::services(containers, &self, &values),
+            None => service(sitting, &self, &values).map(|service| (service, vec![])),
+        };
+        let (service, control) = match services {
+            Ok(services) => services,
             Err(failed) => return Ok(Err(failed)),
         };
         let (inserted_before, inserts_before) = sitting.insert_counters()?;
-        Ok(Ok(Prepared { who: self, service, group, inserted_before, inserts_before }))
+        Ok(Ok(Prepared { who: self, service, control, group, inserted_before, inserts_before }))
     }
+}
+
+/// Environment variables with their placeholders replaced.
+pub(super) fn variables<'v>(
+    values: &Values<'_>,
+    texts: impl Iterator<Item = (&'v String, &'v String)>,
+) -> Result<BTreeMap<String, String>, Failed> {
+    let filled = texts.map(|(name, text)| {
+        let value = values.fill(&format!("env {name}"), text).map_err(|error| Failed(error.to_string()))?;
+        Ok((name.clone(), value))
+    });
+    filled.collect()
 }
 
 /// The process of an arm.
@@ -160,15 +192,10 @@ fn service(sitting: &Sitting, who: &Identified<'_>, values: &Values<'_>) -> Resu
     };
     let mut command = filled(values, "[process] command", &process.command)?;
     command[0] = sitting.program(&command[0]).display().to_string();
-    let mut env = std::collections::BTreeMap::new();
-    for (name, text) in entrant.env.iter().chain(&process.env) {
-        let value = values.fill(&format!("env {name}"), text).map_err(|error| Failed(error.to_string()))?;
-        env.insert(name.clone(), value);
-    }
     Ok(Service {
         name: "sut".into(),
         command,
-        env,
+        env: variables(values, entrant.env.iter().chain(&process.env))?,
         dir: values.run_dir.to_path_buf(),
         log: values.run_dir.join("arm.log"),
         caps: Some(values.caps),
@@ -187,20 +214,31 @@ impl<'a> Prepared<'a> {
         let mut sampler = sitting.stage.sampler(&self.service.dir.join("series.jsonl"))?;
         sampler.add("broker", sitting.stage.broker.as_ref())?;
         sampler.add("clickhouse", sitting.stage.clickhouse.as_ref())?;
-        let mut running = match sitting.stage.runtime.start(&self.service) {
-            Ok(running) => running,
-            Err(error) => return Ok(Err(Failed(error.to_string()))),
-        };
-        if let Err(failed) = caps::sampled(&mut sampler, running.as_mut())? {
-            return Ok(Err(failed));
+        // dropped, and so ended, after the data plane
+        let mut control = Vec::new();
+        for service in &self.control {
+            match caps::started(sitting, &mut sampler, service)? {
+                Ok(running) => control.push(running),
+                Err(failed) => return Ok(Err(failed)),
+            }
         }
-        let read_back = match caps::hold(sitting, &mut sampler, running.as_ref(), self.service.caps)? {
+        let mut running = match caps::started(sitting, &mut sampler, &self.service)? {
+            Ok(running) => running,
+            Err(failed) => return Ok(Err(failed)),
+        };
+        let mut parts: Vec<_> = self.control.iter().zip(control.iter().map(AsRef::as_ref)).collect();
+        parts.push((&self.service, running.as_ref()));
+        let read_back = match caps::hold(sitting, &mut sampler, &parts)? {
             Ok(read_back) => read_back,
             Err(failed) => return Ok(Err(failed)),
         };
         let drained = self.watch(sitting, running.as_mut(), expected)?;
         let held = match drained.ending {
-            Ending::Complete => caps::hold(sitting, &mut sampler, running.as_ref(), self.service.caps)?.err(),
+            Ending::Complete => {
+                let mut parts: Vec<_> = self.control.iter().zip(control.iter().map(AsRef::as_ref)).collect();
+                parts.push((&self.service, running.as_ref()));
+                caps::hold(sitting, &mut sampler, &parts)?.err()
+            }
             _ => None,
         };
         let exit = running.stop();
@@ -219,6 +257,7 @@ impl<'a> Prepared<'a> {
             inserted: inserted.saturating_sub(self.inserted_before),
             inserts: inserts.saturating_sub(self.inserts_before),
             series,
+            control: self.control.into_iter().map(|service| service.name).collect(),
             log: self.service.log,
         }))
     }
@@ -264,11 +303,16 @@ impl<'a> Measured<'a> {
 
     /// The last lines of the arm's log.
     fn log_tail(&self) -> String {
-        let text = std::fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+        tail(&self.log)
     }
+}
+
+/// The last lines of a log.
+pub(super) fn tail(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }
 
 impl Judged<'_> {

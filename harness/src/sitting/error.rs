@@ -97,6 +97,8 @@ wraps! {
     Setup(crate::setup::SetupError), "The embedded environment cannot be fetched.";
     Lock(crate::runtime::lock::LockError), "Another sitting holds the host.";
     Runtime(crate::runtime::RuntimeError), "A service cannot be started.";
+    Docker(crate::runtime::docker::DockerError), "The Docker engine failed.";
+    Register(crate::infra::registry::RegisterError), "The registry does not hold the schema.";
     Cgroup(crate::cgroup::CgroupError), "Control groups cannot be used.";
     Sampler(crate::measure::sampler::SamplerError), "The sampler failed.";
     Series(crate::measure::series::SeriesError), "The samples cannot be kept.";

@@ -5,6 +5,8 @@
 
 pub mod arm;
 mod caps;
+mod contained;
+mod docker;
 mod error;
 mod outcome;
 pub mod report;
@@ -22,6 +24,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use uuid::Uuid;
 use weir_model::archive::Archive;
 use weir_model::digest::Digest;
+use weir_model::environment::RuntimeKind;
 use weir_model::flag::Flag;
 use weir_model::id::{RunId, SittingId};
 use weir_model::record::{ProtocolFacts, Record};
@@ -32,10 +35,10 @@ pub use outcome::Outcome;
 use crate::build::{self, Source};
 use crate::cgroup::Hierarchy;
 use crate::plan::RunPlan;
+use crate::runtime::Enforcement;
 use crate::runtime::interrupt::{self, Interrupt};
 use crate::runtime::lock::HostLock;
 use crate::runtime::process::ProcessRuntime;
-use crate::runtime::{Enforcement, Runtime};
 use crate::setup::{self, Home, host};
 use crate::workload::IngestSpec;
 use crate::workload::expect::Expect;
@@ -92,11 +95,14 @@ impl Sitting {
         let bins = build::own_folder()?;
         let bench = bins.join("bench");
         let hierarchy = Hierarchy::detect()?;
+        let places = Places { root, home: &home, run: &run, bench: &bench };
         let runtime = ProcessRuntime::with(bench.clone(), &id.to_string(), hierarchy.clone());
         runtime.sweep()?;
-        let enforced = matches!(runtime.enforcement(), Enforcement::Enforced(_));
-        let places = Places { home: &home, run: &run, bench: &bench };
-        let stage = Stage::open(&plan, &spec, places, runtime)?;
+        let stage = match plan.environment.runtime {
+            RuntimeKind::Process => Stage::open(&plan, &spec, places, runtime)?,
+            RuntimeKind::Docker => docker::open(&plan, &spec, places, &id.to_string())?,
+        };
+        let enforced = matches!(stage.runtime.enforcement(), Enforcement::Enforced(_));
         let partitions = plan.environment.infra.partitions;
         let filled = upstream::fill(&stage.admin, stage.schema_id, &spec, plan.batches, partitions)?;
         let send_ts_us = filled.send_ts_us.start..=filled.send_ts_us.end - 1;
@@ -110,7 +116,7 @@ impl Sitting {
                 batches: plan.batches,
             },
             infra: stage.facts(&plan)?,
-            flags: flags(&plan, &hierarchy, source.dirty),
+            flags: flags(&plan, &hierarchy, enforced, source.dirty),
             enforced,
             toolchain: source.toolchain,
         };
@@ -231,6 +237,7 @@ impl Sitting {
             run_dir,
             bins: &self.bins,
             chdb: &self.chdb,
+            contained: self.stage.containers.is_some(),
         }
     }
 
@@ -274,6 +281,18 @@ impl Sitting {
     }
 }
 
+/// Builds or pulls every image that a plan needs; gives their names and ids.
+///
+/// # Errors
+/// When one of them cannot be had.
+pub fn build_images(plan: &RunPlan, root: &Path, home: &Home) -> Result<Vec<(String, Digest)>, SittingError> {
+    let id = uuid().to_string();
+    setup::ensure(home)?;
+    build::build(root, &plan.bins())?;
+    let bench = build::own_folder()?.join("bench");
+    docker::build(plan, Places { root, home, run: home.root(), bench: &bench }, &id)
+}
+
 /// A progress bar; indicatif draws nothing when stderr is no terminal.
 fn bar(label: &str, length: u64, unit: &str) -> ProgressBar {
     let template = format!("{{msg}} [{{bar:30}}] {{human_pos}}/{{human_len}} {unit} {{per_sec}}");
@@ -282,8 +301,10 @@ fn bar(label: &str, length: u64, unit: &str) -> ProgressBar {
 }
 
 /// What a reader should know about host and checkout.
-fn flags(plan: &RunPlan, hierarchy: &Hierarchy, dirty: bool) -> Vec<Flag> {
+fn flags(plan: &RunPlan, hierarchy: &Hierarchy, enforced: bool, dirty: bool) -> Vec<Flag> {
     let mut flags = host::flags(&plan.host, hierarchy);
+    // what this user may not do, a container engine may
+    flags.retain(|flag| !(enforced && matches!(flag, Flag::EnvelopeUnenforced { .. })));
     if dirty {
         flags.push(Flag::DirtyTree);
     }

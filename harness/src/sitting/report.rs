@@ -130,7 +130,7 @@ fn facts(sitting: &Sitting, planned: Planned<'_>, read_back: Option<ReadBack>) -
             digest: plan.resolved.digest,
             envelope_scale: plan.resolved.scale,
             host: plan.host.clone(),
-            envelope: vec![applied(arm, read_back)],
+            envelope: applied(arm, read_back),
         },
         protocol: shared.protocol.clone(),
         infra: shared.infra.clone(),
@@ -143,17 +143,19 @@ fn facts(sitting: &Sitting, planned: Planned<'_>, read_back: Option<ReadBack>) -
     }
 }
 
-/// The caps of the arm's data plane, as asked and whether the running control group gave back the same.
-fn applied(arm: &crate::plan::Arm, read_back: Option<ReadBack>) -> AppliedCaps {
-    let Caps { cpus, memory } = arm.caps;
-    AppliedCaps {
-        name: arm.entrant.data_plane().map_or("sut", |container| container.name.as_str()).to_owned(),
-        role: Role::DataPlane,
+/// The caps of the arm's containers, as asked and whether the running control groups gave back the same.
+fn applied(arm: &crate::plan::Arm, read_back: Option<ReadBack>) -> Vec<AppliedCaps> {
+    let caps = |name: &str, role, Caps { cpus, memory }| AppliedCaps {
+        name: name.to_owned(),
+        role,
         cpus,
         memory,
         swap: read_back.map_or(0, |caps| caps.swap),
         read_back: read_back.is_some(),
-    }
+    };
+    let name = arm.entrant.data_plane().map_or("sut", |container| container.name.as_str());
+    let control = arm.control_plane().map(|it| caps(&it.name, Role::ControlPlane, arm.caps_of(it)));
+    std::iter::once(caps(name, Role::DataPlane, arm.caps)).chain(control).collect()
 }
 
 fn recorded(window: Window) -> RecordWindow {
@@ -173,7 +175,11 @@ fn metrics(measured: &Measured<'_>, window: Window, series: &Series) -> Result<(
     metrics.set(Metric::RowsPerS, rows_per_s);
     metrics.set(Metric::DrainSeconds, window.seconds());
     metrics.set(Metric::DataPlaneCoresUsed, usage.cpu_us / 1e6 / window.seconds());
-    metrics.set(Metric::ArmCoresUsed, usage.cpu_us / 1e6 / window.seconds());
+    let mut arm_us = usage.cpu_us;
+    for name in &measured.control {
+        arm_us += series.window(name, window.from_us, window.to_us).map_err(|error| error.to_string())?.cpu_us;
+    }
+    metrics.set(Metric::ArmCoresUsed, arm_us / 1e6 / window.seconds());
     metrics.set(Metric::DataPlanePeakAnonMb, usage.peak_anon as f64 / 1e6);
     metrics.set(Metric::PeakMb, usage.peak_current as f64 / 1e6);
     if measured.read_back.is_some() {

@@ -1,25 +1,26 @@
-//! The infrastructure of the embedded environment, up and under its caps for as long as the value lives.
+//! The infrastructure of an environment, up and under its caps for as long as the value lives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use weir_model::environment::ServiceCaps;
+use weir_model::digest::Digest;
+use weir_model::environment::{RegistryKind, ServiceCaps};
 use weir_model::record::{InfraFacts, ServiceFacts};
 
 use super::SittingError;
+use super::docker::Containers;
 use super::upstream::Upstream;
 use super::values::Endpoints;
 use crate::infra::broker::Admin;
 use crate::infra::clickhouse::Client;
 use crate::infra::embedded::clickhouse::{self, Launch};
 use crate::infra::embedded::registry::Registry;
-use crate::measure::sampler::{Sampler, SamplerError};
+use crate::measure::sampler::Sampler;
 use crate::plan::RunPlan;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{Caps, Running, Runtime};
 use crate::setup::Home;
-use crate::setup::lock::{Lock, Name};
 use crate::workload::IngestSpec;
 
 /// How long a part of the infrastructure is given to come up.
@@ -36,27 +37,28 @@ pub struct Stage {
     pub clickhouse: Box<dyn Running>,
     /// The broker's process.
     pub broker: Box<dyn Running>,
-    _registry: Registry,
-    broker_version: String,
+    pub(super) registry: Option<Box<dyn Running>>,
+    pub(super) _served: Option<Registry>,
+    pub(super) broker_version: String,
+    /// Images of the broker and of ClickHouse.
+    pub(super) images: [Option<Digest>; 2],
     /// Id of the workload's schema.
     pub schema_id: u32,
     /// Addresses for arms.
     pub endpoints: Endpoints,
     /// What starts arms.
     pub runtime: Box<dyn Runtime>,
-    /// How usage is sampled.
-    sampling: Sampling,
-}
-
-/// How usage is sampled.
-enum Sampling {
-    /// By a process, this binary.
-    Process(PathBuf),
+    /// The `bench` binary.
+    pub(super) bench: PathBuf,
+    /// What arms are started from where they run in containers.
+    pub(super) containers: Option<Containers>,
 }
 
 /// Where the parts of a stage are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Places<'a> {
+    /// The repository.
+    pub root: &'a Path,
     /// The cache directory.
     pub home: &'a Home,
     /// Scratch of the sitting.
@@ -82,8 +84,8 @@ impl Stage {
         let client = clickhouse::wait_ready(&launch, clickhouse_process.as_mut(), PATIENCE)?;
         let admin = upstream.wait_ready()?;
         let endpoints = Endpoints {
-            broker: admin.bootstrap().to_owned(),
-            registry: upstream.registry.address().to_string(),
+            broker: upstream.broker_address,
+            registry: upstream.registry_address,
             clickhouse: client.url().trim_start_matches("http://").to_owned(),
             topic: spec.topic.name.clone(),
         };
@@ -93,11 +95,14 @@ impl Stage {
             clickhouse: clickhouse_process,
             broker: upstream.process,
             endpoints,
-            _registry: upstream.registry,
-            broker_version: Lock::pinned().version(Name::Kafka).to_owned(),
+            registry: upstream.registry,
+            _served: upstream.served,
+            broker_version: upstream.version,
+            images: [None, None],
             schema_id: upstream.schema_id,
             runtime: Box::new(runtime),
-            sampling: Sampling::Process(places.bench.to_path_buf()),
+            bench: places.bench.to_path_buf(),
+            containers: None,
         })
     }
 
@@ -106,22 +111,31 @@ impl Stage {
     /// # Errors
     /// When ClickHouse does not say its version.
     pub fn facts(&self, plan: &RunPlan) -> Result<InfraFacts, SittingError> {
-        let capped = |kind: &str, version: String, caps: ServiceCaps| ServiceFacts {
+        let capped = |kind: &str, version: String, caps: ServiceCaps, image: Option<Digest>| ServiceFacts {
             kind: kind.to_owned(),
             version,
             cpus: Some(caps.cpus),
             memory: Some(caps.memory),
+            image,
+        };
+        let infra = &plan.environment.infra;
+        let [broker_image, clickhouse_image] = self.images;
+        let registry_version = match infra.registry {
+            RegistryKind::Embedded => env!("CARGO_PKG_VERSION").to_owned(),
+            RegistryKind::RedpandaBuiltin => self.broker_version.clone(),
+            RegistryKind::Url => "unknown".to_owned(),
         };
         let clickhouse = self.client.query_text("SELECT version()")?.trim().to_owned();
         Ok(InfraFacts {
-            partitions: plan.environment.infra.partitions,
-            broker: capped("kafka", self.broker_version.clone(), plan.resolved.broker),
-            clickhouse: capped("clickhouse", clickhouse, plan.resolved.clickhouse),
+            partitions: infra.partitions,
+            broker: capped(infra.broker.kind.as_str(), self.broker_version.clone(), plan.resolved.broker, broker_image),
+            clickhouse: capped(infra.clickhouse.kind.as_str(), clickhouse, plan.resolved.clickhouse, clickhouse_image),
             registry: ServiceFacts {
-                kind: "embedded".into(),
-                version: env!("CARGO_PKG_VERSION").into(),
+                kind: infra.registry.to_string(),
+                version: registry_version,
                 cpus: None,
                 memory: None,
+                image: None,
             },
             ceilings: std::collections::BTreeMap::new(),
         })
@@ -144,9 +158,10 @@ impl Stage {
     ///
     /// # Errors
     /// When it does not start.
-    pub fn sampler(&self, path: &Path) -> Result<Sampler, SamplerError> {
-        match &self.sampling {
-            Sampling::Process(bench) => Sampler::start(bench, path),
+    pub fn sampler(&self, path: &Path) -> Result<Sampler, SittingError> {
+        match &self.containers {
+            Some(containers) => Ok(containers.sampler(path)?),
+            None => Ok(Sampler::start(&self.bench, path)?),
         }
     }
 
@@ -155,7 +170,11 @@ impl Stage {
     /// # Errors
     /// Which part, how, and where its log is.
     pub fn check(&mut self) -> Result<(), SittingError> {
-        for (what, process) in [("the broker", &mut self.broker), ("ClickHouse", &mut self.clickhouse)] {
+        let mut parts = vec![("the broker", &mut self.broker), ("ClickHouse", &mut self.clickhouse)];
+        if let Some(registry) = &mut self.registry {
+            parts.push(("the schema registry", registry));
+        }
+        for (what, process) in parts {
             if let Some(exit) = process.exited() {
                 return Err(SittingError::InfraEnded { what, exit, log: process.log().to_path_buf() });
             }

@@ -5,18 +5,22 @@ use std::path::Path;
 use std::time::Duration;
 
 use uuid::Uuid;
-use weir_model::environment::{Environment, Resolved, ServiceCaps};
+use weir_model::digest::Digest;
+use weir_model::environment::{Environment, Resolved, RuntimeKind, ServiceCaps};
 
+use super::docker::Site;
 use super::stage::{PATIENCE, Places, caps};
 use super::{SittingError, bar};
 use crate::build;
 use crate::infra::broker::Admin;
 use crate::infra::embedded::broker::{Broker, BrokerSettings};
 use crate::infra::embedded::registry::Registry;
+use crate::infra::registry::register;
 use crate::runtime::interrupt::{self, Interrupt};
 use crate::runtime::lock::HostLock;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::{Running, Runtime};
+use crate::setup::lock::{Lock, Name};
 use crate::setup::{self, Home};
 use crate::workload::encode::Encoder;
 use crate::workload::producer::{Fill, Filled, Step};
@@ -29,13 +33,24 @@ const THREADS: u32 = 2;
 
 /// Broker and registry, started.
 pub(super) struct Upstream {
-    broker: Broker,
+    /// The broker's own address for the harness.
+    pub(super) broker: Broker,
     /// The broker's process.
     pub(super) process: Box<dyn Running>,
-    /// The registry.
-    pub(super) registry: Registry,
+    /// The registry, where the harness itself serves it.
+    pub(super) served: Option<Registry>,
+    /// The registry, where it is a container.
+    pub(super) registry: Option<Box<dyn Running>>,
     /// Id of the workload's schema.
     pub(super) schema_id: u32,
+    /// Address of the broker for arms.
+    pub(super) broker_address: String,
+    /// Address of the registry for arms.
+    pub(super) registry_address: String,
+    /// The broker's version.
+    pub(super) version: String,
+    /// The broker's image.
+    pub(super) image: Option<Digest>,
 }
 
 impl Upstream {
@@ -57,9 +72,31 @@ impl Upstream {
             caps: Some(caps(broker_caps)),
         })?;
         let process = runtime.start(broker.service())?;
-        let registry = Registry::start(&state.join("registry.json"))?;
-        let schema_id = registry.register(&spec.topic.subject, &spec.schema)?;
-        Ok(Self { broker, process, registry, schema_id })
+        let broker_address = broker.bootstrap().to_owned();
+        let version = Lock::pinned().version(Name::Kafka).to_owned();
+        let (served, registry_address, schema_id) = match &environment.infra.registry_url {
+            Some(address) => {
+                let id = register(address, &spec.topic.subject, &spec.schema, PATIENCE)?;
+                (None, address.clone(), id)
+            }
+            None => {
+                let registry = Registry::start(&state.join("registry.json"))?;
+                let id = registry.register(&spec.topic.subject, &spec.schema)?;
+                let address = registry.address().to_string();
+                (Some(registry), address, id)
+            }
+        };
+        Ok(Self {
+            broker,
+            process,
+            served,
+            registry: None,
+            schema_id,
+            broker_address,
+            registry_address,
+            version,
+            image: None,
+        })
     }
 
     /// Waits until the broker serves.
@@ -115,10 +152,17 @@ pub fn prefill(
     let run = home.run(&id);
     fs::create_dir_all(&run).map_err(SittingError::folder(&run))?;
     let bench = build::own_folder()?.join("bench");
+    let places = Places { root, home, run: &run, bench: &bench };
     let runtime = ProcessRuntime::with(bench.clone(), &id, crate::cgroup::Hierarchy::detect()?);
     runtime.sweep()?;
-    let places = Places { home, run: &run, bench: &bench };
-    let mut upstream = Upstream::start(environment, resolved.broker, &spec, places, &runtime)?;
+    let mut upstream = match environment.runtime {
+        RuntimeKind::Process => Upstream::start(environment, resolved.broker, &spec, places, &runtime)?,
+        RuntimeKind::Docker => {
+            let site = Site::new(environment, places, &id)?;
+            let images = site.images(site.broker_host())?;
+            site.upstream(&images, resolved.broker, &spec)?
+        }
+    };
     let admin = upstream.wait_ready()?;
     let begun = std::time::Instant::now();
     let filled = fill(&admin, upstream.schema_id, &spec, batches, environment.infra.partitions)?;

@@ -8,7 +8,9 @@ use weir_model::descriptor::{Container, Placeholder, RenderError, Variant, rende
 use weir_model::error::Coded;
 use weir_model::id::Tier;
 
+use crate::infra::container::{BINS, LIBCHDB};
 use crate::runtime::Caps;
+use crate::runtime::docker::RUN_DIR;
 
 /// Where a run's arm finds what it talks to.
 #[derive(Debug, Clone)]
@@ -48,6 +50,8 @@ pub struct Values<'a> {
     pub bins: &'a Path,
     /// The ClickHouse library.
     pub chdb: &'a Path,
+    /// Whether the arm runs in containers, which have their own paths and host names.
+    pub contained: bool,
 }
 
 /// Why an arm's texts could not be filled in.
@@ -118,6 +122,11 @@ impl Values<'_> {
         write().map_err(|source| ValuesError::File { path: to.clone(), source })
     }
 
+    /// The run's folder as the arm sees it.
+    fn run_dir(&self) -> &Path {
+        if self.contained { Path::new(RUN_DIR) } else { self.run_dir }
+    }
+
     fn lookup(&self, placeholder: &Placeholder) -> Option<String> {
         let shown = |path: PathBuf| Some(path.display().to_string());
         match placeholder {
@@ -131,16 +140,22 @@ impl Values<'_> {
             Placeholder::OffsetReset => Some("earliest".to_owned()),
             Placeholder::Tier => Some(self.tier.to_string()),
             Placeholder::EntrantDir => shown(self.entrant_dir.to_path_buf()),
-            Placeholder::RunDir => shown(self.run_dir.to_path_buf()),
+            Placeholder::RunDir => shown(self.run_dir().to_path_buf()),
             Placeholder::EnvelopeCpus => Some(self.caps.cpus.to_string()),
             Placeholder::EnvelopeMemory => Some(self.caps.memory.to_string()),
             Placeholder::Knob(name) => self.variant.knobs.get(name).map(ToString::to_string),
             Placeholder::Container(name) => {
-                self.containers.iter().any(|container| container.name == *name).then(|| "127.0.0.1".to_owned())
+                let known = self.containers.iter().any(|container| container.name == *name);
+                known.then(|| if self.contained { name.clone() } else { "127.0.0.1".to_owned() })
             }
-            Placeholder::File(name) => shown(self.run_dir.join(Placeholder::file_of(name, self.tier))),
-            Placeholder::Library(name) => (name == "chdb").then(|| self.chdb.display().to_string()),
-            Placeholder::Bin(name) => shown(self.bins.join(name)),
+            Placeholder::File(name) => shown(self.run_dir().join(Placeholder::file_of(name, self.tier))),
+            Placeholder::Library(name) => {
+                let library = if self.contained { Path::new(LIBCHDB) } else { self.chdb };
+                (name == "chdb").then(|| library.display().to_string())
+            }
+            Placeholder::Bin(name) => {
+                shown(if self.contained { Path::new(BINS).join(name) } else { self.bins.join(name) })
+            }
         }
     }
 }

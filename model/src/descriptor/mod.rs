@@ -167,6 +167,11 @@ pub struct Container {
     pub memory: u64,
     /// Where a JVM writes its collector's log.
     pub gc_log: Option<String>,
+    /// Its image, where it is not the entrant's.
+    pub image: Option<String>,
+    /// Its program and arguments, with placeholders. Without them a data plane runs what `[process]` says, a control
+    /// plane its image's own command.
+    pub command: Vec<String>,
 }
 
 /// A knob that must exceed another.

@@ -199,10 +199,15 @@ fn container(table: Table<'_, '_>, spans: &mut Spans) -> Option<Container> {
     let cpus = table.number("cpus");
     let memory = table.size("memory");
     let gc_log = table.maybe_text("gc_log").map(|it| it.value);
+    let image = table.maybe_text("image").map(|it| it.value);
+    let command = table.texts("command");
+    spans.templates.extend(command.iter().cloned());
     spans.containers.push(name.as_ref().map_or_else(|| table.span(), |name| name.span.clone()));
     spans.cpus.extend(cpus.clone());
     table.finish();
-    Some(Container { role: role?.value, name: name?.value, cpus: cpus?.value, memory: memory?.value, gc_log })
+    let command = values(command);
+    let (role, name, cpus, memory) = (role?.value, name?.value, cpus?.value, memory?.value);
+    Some(Container { role, name, cpus, memory, gc_log, image, command })
 }
 
 fn guarantees(table: Table<'_, '_>) -> Option<Guarantees> {

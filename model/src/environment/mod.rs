@@ -38,6 +38,31 @@ pub struct Environment {
     pub aa_spread: f64,
     /// Where measured ceilings are, relative to the profile.
     pub ceilings: Option<String>,
+    /// The suite's own images, where containers are used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub images: Option<Images>,
+    /// The Docker host that arms run on; none is this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_host: Option<String>,
+}
+
+/// The images that the suite itself needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Images {
+    /// What images are built from: `WEIR_BASE` in a Dockerfile.
+    pub base: ImageSource,
+    /// The `bench` command, which samples and serves: `WEIR_TOOLS` in a Dockerfile.
+    pub tools: ImageSource,
+}
+
+/// An image and where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ImageSource {
+    /// Its name.
+    pub image: String,
+    /// What it is built from, relative to the file that names it; without it, the image is pulled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dockerfile: Option<String>,
 }
 
 words! {
@@ -78,6 +103,9 @@ pub struct Infra {
     pub clickhouse: Service,
     /// Which schema registry.
     pub registry: RegistryKind,
+    /// `host:port` of a registry that is there already.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registry_url: Option<String>,
 }
 
 /// A part of the infrastructure.
@@ -86,7 +114,7 @@ pub struct Service {
     /// Which product.
     pub kind: ServiceKind,
     /// The image, where containers are used.
-    pub image: Option<String>,
+    pub image: Option<ImageSource>,
     /// CPUs it may use.
     pub cpus: Share<f64>,
     /// Bytes it may use.
@@ -104,6 +132,8 @@ words! {
         Redpanda = "redpanda",
         /// ClickHouse.
         Clickhouse = "clickhouse",
+        /// The engine of ClickHouse from its library, behind the suite's HTTP front.
+        Chdb = "chdb",
     }
 }
 

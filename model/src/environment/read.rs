@@ -1,11 +1,16 @@
 //! From the text of a profile to an [`Environment`].
 
+use std::ops::Range;
+
 use crate::diagnostic::Problems;
 use crate::document::{At, Document, Table, number};
 use crate::id::ProfileId;
 use crate::units::parse_bytes;
 
-use super::{EnvelopeScale, Environment, Host, Infra, Service, ServiceKind, Share};
+use super::{
+    EnvelopeScale, Environment, Host, ImageSource, Images, Infra, RegistryKind, RuntimeKind, Service, ServiceKind,
+    Share,
+};
 
 /// Reads a profile whose file is called `stem`.
 pub(super) fn environment(file: &str, text: &str, stem: &str) -> Result<Environment, Problems> {
@@ -52,8 +57,16 @@ fn profile(root: Table<'_, '_>, stem: &str) -> Option<Environment> {
         table.finish();
         file
     });
+    let images = root.maybe_table("images").map(images);
+    let system_host = root.maybe_table("system").and_then(|table| {
+        let host = docker_host(&table);
+        table.finish();
+        host
+    });
+    let doc = root.doc;
     root.finish();
-    Some(Environment {
+    let runtime_at = runtime.as_ref().map(|it: &At<RuntimeKind>| it.span.clone()).unwrap_or_default();
+    let environment = Environment {
         id: id?.value,
         class: class?.value,
         runtime: runtime?.value,
@@ -63,7 +76,75 @@ fn profile(root: Table<'_, '_>, stem: &str) -> Option<Environment> {
         infra: infra?,
         aa_spread: aa_spread?.value,
         ceilings: ceilings.map(|file| file.value),
-    })
+        images: match images {
+            Some(images) => Some(images?),
+            None => None,
+        },
+        system_host,
+    };
+    contained(doc, &environment, &runtime_at);
+    Some(environment)
+}
+
+/// What containers need is there, and nothing of it where there are none. What is missing is said of `at`, the runtime.
+fn contained(doc: &Document<'_>, environment: &Environment, at: &Range<usize>) {
+    let Infra { broker, clickhouse, registry, .. } = &environment.infra;
+    let services = [("broker", broker), ("clickhouse", clickhouse)];
+    if environment.runtime == RuntimeKind::Process {
+        let named = services.iter().any(|(_, it)| it.image.is_some() || it.docker_host.is_some());
+        if named || environment.images.is_some() || environment.system_host.is_some() {
+            let message = "images and Docker hosts are for `runtime = \"docker\"`".to_owned();
+            doc.report("not_in_containers", at.clone(), message, Some("remove them, or run in containers".into()));
+        }
+        return;
+    }
+    for (name, _) in services.iter().filter(|(_, it)| it.image.is_none()) {
+        let message = format!("`infra.{name}` has no `image`, and runs in a container");
+        let hint = "name one, and a `dockerfile` if it is built here";
+        doc.report("no_image", at.clone(), message, Some(hint.into()));
+    }
+    if environment.images.is_none() {
+        let message = "there is no `[images]`: the sampler runs in a container of the suite's own image".to_owned();
+        let hint = "add `[images.base]` and `[images.tools]`";
+        doc.report("no_images", at.clone(), message, Some(hint.into()));
+    }
+    if *registry == RegistryKind::RedpandaBuiltin && broker.kind != ServiceKind::Redpanda {
+        let message = format!("`redpanda-builtin` is the registry of Redpanda, and the broker is `{}`", broker.kind);
+        doc.report("bad_registry", at.clone(), message, Some("use `kind = \"embedded\"`".into()));
+    }
+    let unnamed = services.iter().find(|(_, it)| it.docker_host.is_none());
+    if let (Some(system), Some((name, _))) = (&environment.system_host, unnamed) {
+        let message = format!("arms run on `{system}` and {name} on this host, for which other hosts have no name");
+        doc.report("unreachable_host", at.clone(), message, Some("give it a `docker_host` as well".into()));
+    }
+}
+
+fn images(table: Table<'_, '_>) -> Option<Images> {
+    let source = |key| {
+        table.table(key).and_then(|table| {
+            let image = table.text("image");
+            let dockerfile = table.maybe_text("dockerfile").map(|it| it.value);
+            table.finish();
+            Some(ImageSource { image: image?.value, dockerfile })
+        })
+    };
+    let (base, tools) = (source("base"), source("tools"));
+    table.finish();
+    Some(Images { base: base?, tools: tools? })
+}
+
+/// An image and what it is built from, if it is named.
+fn image(table: &Table<'_, '_>) -> Option<ImageSource> {
+    let (image, dockerfile) = (table.maybe_text("image"), table.maybe_text("dockerfile"));
+    if image.is_none() && dockerfile.is_some() {
+        table.missing("image");
+    }
+    Some(ImageSource { image: image?.value, dockerfile: dockerfile.map(|it| it.value) })
+}
+
+/// A Docker host; an empty name is this host.
+fn docker_host(table: &Table<'_, '_>) -> Option<String> {
+    table.maybe_text("docker_host").map(|host| host.value).filter(|host| !host.is_empty())
 }
 
 /// A positive number, or `"auto"`.
@@ -125,14 +206,26 @@ fn infra(table: Table<'_, '_>) -> Option<Infra> {
     }
     let broker = table.table("broker").and_then(|table| {
         let kind = table.word::<ServiceKind>("kind");
-        if let Some(kind) = kind.as_ref().filter(|kind| kind.value == ServiceKind::Clickhouse) {
-            table.doc.report("bad_broker", kind.span.clone(), "`clickhouse` is not a broker".to_owned(), None);
+        if let Some(kind) = kind.as_ref().filter(|kind| is_clickhouse(kind.value)) {
+            table.doc.report("bad_broker", kind.span.clone(), format!("`{}` is not a broker", kind.value), None);
         }
         service(table, kind?.value)
     });
-    let clickhouse = table.table("clickhouse").and_then(|table| service(table, ServiceKind::Clickhouse));
+    let clickhouse = table.table("clickhouse").and_then(|table| {
+        let kind = table.any("kind").and_then(|_| table.word::<ServiceKind>("kind"));
+        if let Some(kind) = kind.as_ref().filter(|kind| !is_clickhouse(kind.value)) {
+            table.doc.report("bad_clickhouse", kind.span.clone(), format!("`{}` is no ClickHouse", kind.value), None);
+        }
+        service(table, kind.map_or(ServiceKind::Clickhouse, |kind| kind.value))
+    });
+    let mut registry_url = None;
     let registry = table.table("registry").and_then(|table| {
-        let kind = table.word("kind");
+        let kind = table.word::<RegistryKind>("kind");
+        registry_url = table.maybe_text("url").map(|url| url.value);
+        if kind.as_ref().is_some_and(|kind| kind.value == RegistryKind::Url) != registry_url.is_some() {
+            let message = "`url` is where a registry of kind `url` is: `host:port`".to_owned();
+            table.doc.report("registry_url", table.span(), message, None);
+        }
         table.finish();
         kind
     });
@@ -142,12 +235,17 @@ fn infra(table: Table<'_, '_>) -> Option<Infra> {
         broker: broker?,
         clickhouse: clickhouse?,
         registry: registry?.value,
+        registry_url,
     })
 }
 
+fn is_clickhouse(kind: ServiceKind) -> bool {
+    matches!(kind, ServiceKind::Clickhouse | ServiceKind::Chdb)
+}
+
 fn service(table: Table<'_, '_>, kind: ServiceKind) -> Option<Service> {
-    let image = table.maybe_text("image").map(|image| image.value);
-    let docker_host = table.maybe_text("docker_host").map(|host| host.value).filter(|host| !host.is_empty());
+    let image = image(&table);
+    let docker_host = docker_host(&table);
     let cpus = share(&table, "cpus", "a number of CPUs or a share such as `50%`", |text| {
         text.parse().ok().filter(|cpus: &f64| *cpus > 0.0 && cpus.is_finite())
     });

@@ -165,6 +165,9 @@ pub struct ServiceFacts {
     /// Bytes it may use, if capped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
+    /// The image it ran from, where it ran in a container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Digest>,
 }
 
 impl InfraFacts {

@@ -66,6 +66,7 @@ fn infra() -> InfraFacts {
         version: version.into(),
         cpus: Some(1.0),
         memory: Some(1 << 30),
+        image: None,
     };
     InfraFacts {
         partitions: 8,

@@ -17,7 +17,7 @@ use crate::infra::broker::{Admin, BrokerError};
 use crate::runtime::{Caps, Running, Service};
 
 /// The node's id, as its data directory remembers it.
-const NODE_ID: i32 = 1;
+pub(crate) const NODE_ID: i32 = 1;
 
 /// File that makes a data directory a formatted one.
 const FORMATTED: &str = "meta.properties";
@@ -148,28 +148,11 @@ impl Broker {
         let logging = run.join("kafka-log4j2.properties");
         write(&logging, LOGGING)?;
         let config = run.join("kafka.properties");
-        write(&config, &properties(data, client, controller))?;
-
-        let heap_mib = (heap >> 20).max(64);
-        let command = [
-            java.display().to_string(),
-            format!("-Xms{heap_mib}m"),
-            format!("-Xmx{heap_mib}m"),
-            "-XX:+UseG1GC".to_owned(),
-            "-XX:MaxGCPauseMillis=20".to_owned(),
-            "-XX:InitiatingHeapOccupancyPercent=35".to_owned(),
-            "-XX:+ExplicitGCInvokesConcurrent".to_owned(),
-            "-XX:+ExitOnOutOfMemoryError".to_owned(),
-            "-Djava.awt.headless=true".to_owned(),
-            format!("-Dlog4j2.configurationFile={}", logging.display()),
-            "-cp".to_owned(),
-            classpath,
-            "kafka.Kafka".to_owned(),
-            config.display().to_string(),
-        ];
+        write(&config, &properties(data, &Listeners::loopback(client, controller)))?;
+        let shown = |path: &Path| path.display().to_string();
         let service = Service {
             name: "broker".to_owned(),
-            command: command.to_vec(),
+            command: node_command(&shown(&java), *heap, &shown(&logging), &classpath, &shown(&config)),
             env: BTreeMap::new(),
             dir: run.clone(),
             log: run.join("broker.log"),
@@ -178,6 +161,12 @@ impl Broker {
             contained: None,
         };
         Ok(Self { bootstrap: format!("{}:{client}", Ipv4Addr::LOCALHOST), service })
+    }
+
+    /// A broker that `service` is, with its clients' address.
+    #[must_use]
+    pub fn of(bootstrap: String, service: Service) -> Self {
+        Self { bootstrap, service }
     }
 
     /// The process to start.
@@ -218,19 +207,67 @@ impl Broker {
     }
 }
 
+/// The command of a node.
+pub(crate) fn node_command(java: &str, heap: u64, logging: &str, classpath: &str, config: &str) -> Vec<String> {
+    let heap_mib = (heap >> 20).max(64);
+    vec![
+        java.to_owned(),
+        format!("-Xms{heap_mib}m"),
+        format!("-Xmx{heap_mib}m"),
+        "-XX:+UseG1GC".to_owned(),
+        "-XX:MaxGCPauseMillis=20".to_owned(),
+        "-XX:InitiatingHeapOccupancyPercent=35".to_owned(),
+        "-XX:+ExplicitGCInvokesConcurrent".to_owned(),
+        "-XX:+ExitOnOutOfMemoryError".to_owned(),
+        "-Djava.awt.headless=true".to_owned(),
+        format!("-Dlog4j2.configurationFile={logging}"),
+        "-cp".to_owned(),
+        classpath.to_owned(),
+        "kafka.Kafka".to_owned(),
+        config.to_owned(),
+    ]
+}
+
+/// Where a node listens. `CONTROLLER` is among the listeners; the first one is how brokers would talk to each other.
+#[derive(Debug, Clone)]
+pub(crate) struct Listeners {
+    /// Name and bound address of each.
+    pub(crate) bound: Vec<(&'static str, String)>,
+    /// Name of each for clients, and the address they are told.
+    pub(crate) advertised: Vec<(&'static str, String)>,
+    /// Address of the controller.
+    pub(crate) controller: String,
+}
+
+impl Listeners {
+    /// One for clients and one for the controller, both on loopback.
+    fn loopback(client: u16, controller: u16) -> Self {
+        let at = |port: u16| format!("{}:{port}", Ipv4Addr::LOCALHOST);
+        Self {
+            bound: vec![("PLAINTEXT", at(client)), ("CONTROLLER", at(controller))],
+            advertised: vec![("PLAINTEXT", at(client))],
+            controller: at(controller),
+        }
+    }
+}
+
 /// What the node is told. Partition counts of internal topics are those of one node with a handful of clients; nothing
 /// is ever removed from a topic by age or size.
-fn properties(data: &Path, client: u16, controller: u16) -> String {
-    let host = Ipv4Addr::LOCALHOST;
+pub(crate) fn properties(data: &Path, at: &Listeners) -> String {
+    let listed =
+        |of: &[(&str, String)]| -> Vec<String> { of.iter().map(|(name, at)| format!("{name}://{at}")).collect() };
+    let kinds: Vec<String> = at.bound.iter().map(|(name, _)| format!("{name}:PLAINTEXT")).collect();
+    let (bound, advertised, kinds) = (listed(&at.bound).join(","), listed(&at.advertised).join(","), kinds.join(","));
+    let (inter, controller) = (at.bound.first().map_or("PLAINTEXT", |(name, _)| name), &at.controller);
     format!(
         "process.roles=broker,controller\n\
          node.id={NODE_ID}\n\
-         controller.quorum.voters={NODE_ID}@{host}:{controller}\n\
-         listeners=PLAINTEXT://{host}:{client},CONTROLLER://{host}:{controller}\n\
-         advertised.listeners=PLAINTEXT://{host}:{client}\n\
+         controller.quorum.voters={NODE_ID}@{controller}\n\
+         listeners={bound}\n\
+         advertised.listeners={advertised}\n\
          controller.listener.names=CONTROLLER\n\
-         inter.broker.listener.name=PLAINTEXT\n\
-         listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+         inter.broker.listener.name={inter}\n\
+         listener.security.protocol.map={kinds}\n\
          log.dirs={}\n\
          auto.create.topics.enable=false\n\
          offsets.topic.num.partitions=1\n\
@@ -256,7 +293,7 @@ fn property_value(path: &Path) -> String {
     path.display().to_string().replace('\\', "\\\\")
 }
 
-const LOGGING: &str = "\
+pub(crate) const LOGGING: &str = "\
 status=error
 appender.out.type=Console
 appender.out.name=out
@@ -278,7 +315,7 @@ fn format(java: &Path, classpath: &str, data: &Path, run: &Path) -> Result<(), E
     }
     create_dir(&fresh)?;
     let config = run.join("kafka-format.properties");
-    write(&config, &properties(&fresh, 9092, 9093))?;
+    write(&config, &properties(&fresh, &Listeners::loopback(9092, 9093)))?;
     let output = Command::new(java)
         .args(["-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.tools.StorageTool", "format", "--cluster-id"])
         .arg(cluster_id())
@@ -298,7 +335,7 @@ fn format(java: &Path, classpath: &str, data: &Path, run: &Path) -> Result<(), E
 }
 
 /// A new cluster id: 16 bytes in the URL-safe base64 alphabet, unpadded.
-fn cluster_id() -> String {
+pub(crate) fn cluster_id() -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let bits = uuid::Uuid::now_v7().as_u128();
     // 22 digits of 6 bits: the last holds the two bits that are left, in its upper end. The first digit of a UUIDv7

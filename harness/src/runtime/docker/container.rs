@@ -44,10 +44,10 @@ pub(super) fn body(service: &Service, contained: &Contained, labels: &Labels, ne
         let binding = PortBinding { host_ip: Some(at.ip().to_string()), host_port: Some(at.port().to_string()) };
         (format!("{port}/tcp"), Some(vec![binding]))
     });
-    let endpoint = EndpointSettings { aliases: Some(vec![service.name.clone()]), ..EndpointSettings::default() };
+    let endpoint = EndpointSettings { aliases: Some(vec![contained.alias.clone()]), ..EndpointSettings::default() };
     ContainerCreateBody {
         image: Some(contained.image.to_string()),
-        hostname: Some(service.name.clone()),
+        hostname: Some(contained.alias.clone()),
         entrypoint,
         cmd,
         env: Some(env),
@@ -283,6 +283,7 @@ mod tests {
             grace: Duration::from_secs(5),
             contained: Some(Contained {
                 host: String::new(),
+                alias: "worker".into(),
                 reference: "weir-arm".into(),
                 image: weir_model::digest::Digest::of("image"),
                 dir: Some(RUN_DIR.into()),

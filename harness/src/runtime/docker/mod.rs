@@ -7,12 +7,13 @@
 mod container;
 mod engine;
 mod error;
+mod images;
 mod label;
 mod sidecar;
 mod sweep;
 mod tunnel;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -107,15 +108,16 @@ impl DockerRuntime {
         engine.ask(format!("make volume {name}"), engine.docker().create_volume(request)).map(drop)
     }
 
-    /// Starts a sampler in a container beside the services of each engine, from the image `image` holds a reference
-    /// to, that writes its samples to the new file `path`.
+    /// Starts a sampler in a container beside the services of each engine, from its image in `tools`, by host; its
+    /// samples go to the file `path`.
     ///
     /// # Errors
     /// When one of them does not start.
-    pub fn sampler(&self, image: &str, path: &Path) -> Result<Sampler, DockerError> {
+    pub fn sampler(&self, tools: &BTreeMap<String, Image>, path: &Path) -> Result<Sampler, DockerError> {
         let mut links: Vec<(String, Box<dyn Link>)> = Vec::new();
-        for engine in &self.shared.engines {
-            links.push((engine.host().to_owned(), Box::new(Sidecar::start(engine, image, path)?)));
+        for (host, image) in tools {
+            let sidecar = Sidecar::start(self.engine(host)?, &image.id.to_string(), path)?;
+            links.push((host.clone(), Box::new(sidecar)));
         }
         Ok(Sampler::over(links, path))
     }

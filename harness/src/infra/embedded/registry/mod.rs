@@ -47,7 +47,7 @@ pub enum RegistryError {
         source: io::Error,
     },
     /// No port, no thread or no runtime.
-    #[error("schema registry: cannot serve on loopback: {0}")]
+    #[error("schema registry: cannot serve: {0}")]
     Serve(io::Error),
     /// A schema was refused.
     #[error("schema registry: {0}")]
@@ -97,6 +97,14 @@ impl Registry {
     /// # Errors
     /// When the state cannot be read or no port can be had.
     pub fn start(file: &Path) -> Result<Self, RegistryError> {
+        Self::start_at(file, (Ipv4Addr::LOCALHOST, 0).into())
+    }
+
+    /// As [`Registry::start`], on this address.
+    ///
+    /// # Errors
+    /// When the state cannot be read or the address cannot be had.
+    pub fn start_at(file: &Path, at: SocketAddr) -> Result<Self, RegistryError> {
         let state = |source| RegistryError::State { path: file.to_path_buf(), source };
         let store = match fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from).map_err(state)?,
@@ -104,7 +112,7 @@ impl Registry {
             Err(error) => return Err(state(error)),
         };
         let shared = Shared { store: Arc::new(Mutex::new(store)), file: Arc::new(file.to_path_buf()) };
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(RegistryError::Serve)?;
+        let listener = std::net::TcpListener::bind(at).map_err(RegistryError::Serve)?;
         listener.set_nonblocking(true).map_err(RegistryError::Serve)?;
         let address = listener.local_addr().map_err(RegistryError::Serve)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
