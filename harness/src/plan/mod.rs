@@ -430,7 +430,7 @@ mod tests {
         assert_eq!((plan.resolved.clickhouse.cpus, plan.resolved.clickhouse.memory), (5.0, 12 << 30));
         assert_eq!(plan.arms[0].caps, Caps { cpus: 4.0, memory: 16 << 30 });
         let control: Vec<Caps> = plan.arms[0].control_plane().map(|it| plan.arms[0].caps_of(it)).collect();
-        assert_eq!(control, [Caps { cpus: 1.0, memory: 2 << 30 }]);
+        assert_eq!(control, [Caps { cpus: 0.5, memory: 1 << 30 }]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bollard::models::{
     ContainerCreateBody, ContainerState, EndpointSettings, HostConfig, HostConfigLogConfig, NetworkingConfig,
-    PortBinding, ResourcesUlimits,
+    PortBinding,
 };
 use bollard::query_parameters::{LogsOptionsBuilder, StopContainerOptionsBuilder};
 use tokio::task::JoinHandle;
@@ -22,8 +22,6 @@ use crate::runtime::{Contained, Exit, Running, RuntimeError, Service};
 
 /// Bandwidth period that Docker is told, µs: the kernel's default.
 const PERIOD_US: i64 = 100_000;
-/// Open files a service may have.
-const FILES: i64 = 262_144;
 /// Exit codes above this are a signal's number and this.
 const SIGNALLED: i64 = 128;
 /// How long a container's last words are waited for.
@@ -61,7 +59,6 @@ pub(super) fn body(service: &Service, contained: &Contained, labels: &Labels, ne
             binds: Some(contained.volumes.iter().map(|(volume, path)| format!("{volume}:{path}")).collect()),
             port_bindings: Some(bindings.collect()),
             log_config: Some(HostConfigLogConfig { typ: Some("json-file".into()), config: None }),
-            ulimits: Some(vec![ResourcesUlimits { name: Some("nofile".into()), soft: Some(FILES), hard: Some(FILES) }]),
             ..bounds(service.caps)
         }),
         networking_config: Some(NetworkingConfig {
