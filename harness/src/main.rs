@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use weir_harness::cmd::Bench;
 
 fn main() -> ExitCode {
-    Bench::parse().run()
+    Bench::main()
 }

@@ -44,7 +44,8 @@ impl Coded for IdError {
     }
 }
 
-fn is_name(text: &str) -> bool {
+/// Whether a text can be a name: safe as a folder and as a host name.
+pub(crate) fn is_name(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=64).contains(&text.len()) && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }

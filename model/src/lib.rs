@@ -6,6 +6,7 @@
 mod words;
 
 pub mod archive;
+pub mod binding;
 pub mod comparability;
 pub mod descriptor;
 pub mod diagnostic;
@@ -17,6 +18,9 @@ pub mod flag;
 pub mod id;
 pub mod metric;
 pub mod record;
+pub mod retract;
+pub mod schema;
+pub mod staleness;
 pub mod stats;
 pub mod status;
 pub mod summary;

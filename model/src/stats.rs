@@ -8,8 +8,12 @@ const RESAMPLES: usize = 10_000;
 /// Splits of two samples up to which every one is tried instead of sampling.
 const EXACT_SPLITS: u64 = 20_000;
 
-/// Two arms are told apart at this two-sided level; with three runs each, 0.1 is the least a permutation test reaches.
-pub const LEVEL: f64 = 0.1;
+/// Two arms are told apart at this two-sided level. A permutation test reaches it with four runs each (0.029), not with
+/// three (0.1).
+pub const LEVEL: f64 = 0.05;
+
+/// Halvings behind [`smallest_shift`]: a difference is given to a ten-thousandth.
+const HALVINGS: u32 = 14;
 
 /// A small seeded generator (SplitMix64), so that an interval is the same on every machine.
 #[derive(Debug, Clone)]
@@ -104,6 +108,52 @@ pub fn median_ci95(values: &[f64], seed: u64) -> Option<(f64, f64)> {
     Some((quantile(&medians, 0.025)?, quantile(&medians, 0.975)?))
 }
 
+/// 95 % percentile bootstrap interval of how far the median of `b` lies above that of `a`, as a share of the latter; none
+/// of fewer than three values on a side, or around zero.
+#[must_use]
+pub fn difference_ci95(a: &[f64], b: &[f64], seed: u64) -> Option<(f64, f64)> {
+    if a.len() < 3 || b.len() < 3 {
+        return None;
+    }
+    let mut random = Random::seeded(seed);
+    let mut drawn = |values: &[f64]| {
+        let resample: Vec<f64> = values.iter().map(|_| values[random.below(values.len())]).collect();
+        median(&resample)
+    };
+    let mut differences = Vec::with_capacity(RESAMPLES);
+    for _ in 0..RESAMPLES {
+        let (ours, theirs) = (drawn(a)?, drawn(b)?);
+        if ours == 0.0 {
+            return None;
+        }
+        differences.push((theirs - ours) / ours.abs());
+    }
+    Some((quantile(&differences, 0.025)?, quantile(&differences, 0.975)?))
+}
+
+/// The smallest relative difference that [`permutation_p`] tells apart, at [`LEVEL`], between `values` and the same
+/// values moved by it: what runs this noisy can show. None if they cannot show even a doubling.
+#[must_use]
+pub fn smallest_shift(values: &[f64]) -> Option<f64> {
+    let shows = |shift: f64| {
+        let moved: Vec<f64> = values.iter().map(|value| value * (1.0 + shift)).collect();
+        permutation_p(values, &moved, 1) <= LEVEL
+    };
+    if median(values)? == 0.0 || !shows(1.0) {
+        return None;
+    }
+    let (mut hidden, mut shown) = (0.0, 1.0);
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(hidden, shown);
+        if shows(middle) {
+            shown = middle;
+        } else {
+            hidden = middle;
+        }
+    }
+    Some(shown)
+}
+
 /// Two-sided permutation test of the difference of means: how often chance alone splits the pooled runs at least as
 /// far apart. Exact for small samples, seeded otherwise; 1 when either side is empty.
 #[must_use]
@@ -170,7 +220,8 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn three_against_three_reaches_a_tenth_and_no_less() {
+    fn three_against_three_reaches_a_tenth_and_four_against_four_a_verdict() {
+        assert!(least_p(3, 3) > LEVEL && least_p(4, 4) <= LEVEL);
         let (slow, fast) = ([2.0, 2.1, 2.2], [1.0, 1.1, 1.2]);
         assert!((permutation_p(&slow, &fast, 1) - 0.1).abs() < 1e-12);
         assert!((least_p(3, 3) - 0.1).abs() < 1e-12);
@@ -189,6 +240,27 @@ mod tests {
         let b: Vec<f64> = (0..20).map(|value| f64::from(value) + 15.0).collect();
         assert!(permutation_p(&a, &b, 7) < 0.01);
         assert_eq!(permutation_p(&a, &b, 7), permutation_p(&a, &b, 7));
+    }
+
+    #[test]
+    fn quiet_runs_show_less_than_noisy_ones_and_three_show_nothing() {
+        let quiet = [1.0, 1.01, 0.99, 1.005, 0.995];
+        let noisy = [1.0, 1.1, 0.9, 1.05, 0.95];
+        let (small, large) = (smallest_shift(&quiet).unwrap(), smallest_shift(&noisy).unwrap());
+        assert!(small < 0.03 && large > 5.0 * small && large < 0.3, "{small} {large}");
+        assert_eq!(smallest_shift(&quiet[..3]), None);
+        let moved = quiet.map(|value| value * (1.0 + small));
+        assert!(permutation_p(&quiet, &moved, 1) <= LEVEL);
+    }
+
+    #[test]
+    fn the_interval_of_a_difference_holds_it() {
+        let a = [1.0, 1.01, 0.99, 1.02, 0.98];
+        let b = a.map(|value| value * 1.1);
+        let (low, high) = difference_ci95(&a, &b, 3).unwrap();
+        assert!(low < 0.1 && 0.1 < high && low > 0.04 && high < 0.16, "{low} {high}");
+        assert_eq!(difference_ci95(&a, &b, 3), difference_ci95(&a, &b, 3));
+        assert_eq!(difference_ci95(&a[..2], &b, 3), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use weir_model::digest::Digest;
 use weir_model::flag::Flag;
 use weir_model::id::Mode;
 use weir_model::metric::{Latency, LatencyOf, Metric, Metrics};
-use weir_model::record::{Knob, Measurement, Reading, Record, RecordError, Verdict};
+use weir_model::record::{Head, Knob, Measurement, Reading, Record, RecordError, Verdict};
 use weir_model::status::Status;
 
 use support::{measurement, retraction, run};
@@ -190,9 +190,67 @@ fn a_record_that_contradicts_itself_is_not_written() {
 fn a_series_is_kept_once() {
     let (_folder, archive) = archive();
     let env = measurement(1).env.id;
-    let path = archive.keep_series(&env, run(1), b"samples").unwrap();
-    assert_eq!(fs::read(archive.root().join(path)).unwrap(), b"samples");
+    let kept = archive.keep_series(&env, run(1), b"samples").unwrap();
+    assert_eq!(fs::read(archive.root().join(&kept.path)).unwrap(), b"samples");
     assert!(archive.keep_series(&env, run(1), b"others").is_err());
+
+    let mut it = measurement(1);
+    (it.series, it.series_digest) = (Some(kept.path.clone()), Some(kept.digest));
+    archive.append(&Record::Measurement(Box::new(it))).unwrap();
+    assert!(archive.verify().unwrap().is_whole());
+    for tamper in [|path: &Path| fs::write(path, b"sample!").unwrap(), |path: &Path| fs::remove_file(path).unwrap()] {
+        tamper(&archive.root().join(&kept.path));
+        let report = archive.verify().unwrap();
+        assert!(matches!(report.damage[0].what, DamageKind::Series { .. }), "{}", report.damage[0]);
+    }
+}
+
+/// Three runs and the verdict of their sitting, which says where their file ended.
+fn sitting_with_verdict() -> (tempfile::TempDir, Archive, PathBuf) {
+    let (folder, archive) = archive();
+    let appended = [1, 2, 3].map(|number| archive.append(&of(number)).unwrap())[2].clone();
+    let file = appended.file.strip_prefix(archive.root()).unwrap().display().to_string();
+    let head = Head { lines: appended.line as u64, digest: appended.head };
+    archive.append(&Record::Verdict(Verdict { heads: BTreeMap::from([(file, head)]), ..verdict() })).unwrap();
+    (folder, archive, appended.file)
+}
+
+#[test]
+fn a_verdict_holds_the_last_line_of_its_sitting() {
+    let (_folder, archive, file) = sitting_with_verdict();
+    assert!(archive.verify().unwrap().is_whole());
+    let whole = fs::read_to_string(&file).unwrap();
+
+    let last = whole[..whole.len() - 1].rfind('\n').unwrap() + 1;
+    let at = last + whole[last..].find("\"note\":\"").unwrap() + "\"note\":\"".len();
+    let mut changed = whole.clone();
+    changed.insert(at, '!');
+    fs::write(&file, changed).unwrap();
+    let report = archive.verify().unwrap();
+    assert!(matches!(report.damage[0].what, DamageKind::Head { .. }), "{}", report.damage[0]);
+    let change = archive.first_change(&report.damage[0]).unwrap().unwrap();
+    assert_eq!((change.byte, change.was, change.is), (at, None, Some(b'!')));
+
+    fs::write(&file, &whole[..last]).unwrap();
+    let report = archive.verify().unwrap();
+    assert_eq!(
+        report.damage[0].what.to_string(),
+        format!("the file has 2 lines, but the verdict of sitting {} was written when it had 3", verdict().sitting)
+    );
+}
+
+#[test]
+fn the_byte_that_was_changed_is_named() {
+    let (_folder, archive, file) = three();
+    let whole = fs::read(&file).unwrap();
+    for (from, to, offset) in [("72000", "92000", 0), ("\"reps\":3", "\"reps\":8", 7), ("rill", "rell", 1)] {
+        let text = String::from_utf8(whole.clone()).unwrap();
+        let at = text.find(from).unwrap();
+        fs::write(&file, text.replacen(from, to, 1)).unwrap();
+        let report = archive.verify().unwrap();
+        let changes: Vec<_> = report.damage.iter().filter_map(|damage| archive.first_change(damage).unwrap()).collect();
+        assert_eq!(changes.iter().map(|change| change.byte).collect::<Vec<_>>(), [at + offset], "{:?}", report.damage);
+    }
 }
 
 #[test]
@@ -211,6 +269,81 @@ fn writers_at_the_same_time_keep_the_chain() {
     let contents = archive.read().unwrap();
     assert!(contents.report.is_whole(), "{:?}", contents.report.damage);
     assert_eq!(contents.records.len(), 40);
+}
+
+/// What can be done to an archive: each operation that its type has, and a crash in the middle of one.
+#[derive(Debug, Clone)]
+enum Deed {
+    Measure(u64),
+    Retract(u64),
+    Judge,
+    Keep(u64),
+    Read,
+    Crash(usize),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let deed = prop_oneof![
+        4 => (0..6_u64).prop_map(Deed::Measure),
+        2 => (0..6_u64).prop_map(Deed::Retract),
+        1 => Just(Deed::Judge),
+        2 => (0..6_u64).prop_map(Deed::Keep),
+        1 => Just(Deed::Read),
+        1 => (1..200_usize).prop_map(Deed::Crash),
+    ];
+    prop::collection::vec(deed, 1..14)
+}
+
+/// Every file below a folder with its bytes.
+fn bytes_below(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.insert(path.clone(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_done_to_an_archive_every_byte_stays(deeds in deeds()) {
+        let (_folder, archive) = archive();
+        let env = measurement(1).env.id;
+        for deed in deeds {
+            let before = bytes_below(archive.root());
+            match &deed {
+                Deed::Measure(number) => drop(archive.append(&of(*number))),
+                Deed::Retract(number) => drop(archive.append(&Record::Retraction(retraction(*number)))),
+                Deed::Judge => drop(archive.append(&Record::Verdict(verdict()))),
+                Deed::Keep(number) => drop(archive.keep_series(&env, run(*number), b"samples")),
+                Deed::Read => drop((archive.read(), archive.verify(), Archive::open(archive.root()))),
+                // what a crash leaves: the beginning of a line
+                Deed::Crash(bytes) => {
+                    let line = of(99).to_line(&Digest::of("")).unwrap();
+                    let file = before.keys().find(|path| path.extension().is_some_and(|it| it == "jsonl"));
+                    if let Some(file) = file {
+                        let mut torn = before[file].clone();
+                        torn.extend_from_slice(&line.as_bytes()[..*bytes]);
+                        fs::write(file, torn).unwrap();
+                    }
+                }
+            }
+            let after = bytes_below(archive.root());
+            for (file, bytes) in &before {
+                prop_assert!(after.get(file).is_some_and(|now| now.starts_with(bytes)), "{deed:?} changed {file:?}");
+            }
+        }
+        prop_assert!(archive.verify().unwrap().is_whole());
+    }
 }
 
 #[test]
@@ -264,6 +397,7 @@ fn verdict() -> Verdict {
         aa_spread: BTreeMap::from([(Metric::CpuUsPerRow, 0.013)]),
         smallest_visible: BTreeMap::new(),
         flags: vec![Flag::AaSpreadExceeded { spread: 0.5, declared: 0.05 }],
+        heads: BTreeMap::new(),
         ts: "2026-12-01T11:00:00Z".parse().unwrap(),
     }
 }

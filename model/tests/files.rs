@@ -79,7 +79,9 @@ fn every_rule_of_an_environment_rejects_its_example() {
 fn every_code_has_an_example() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut codes = BTreeSet::new();
-    for file in ["document.rs", "descriptor/read.rs", "descriptor/check.rs", "environment/read.rs"] {
+    for file in
+        ["document.rs", "descriptor/read.rs", "descriptor/check.rs", "descriptor/fairness.rs", "environment/read.rs"]
+    {
         let text = fs::read_to_string(source.join(file)).unwrap();
         for call in text.split(".report(").skip(1) {
             if let Some(code) = call.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next()) {

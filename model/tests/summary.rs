@@ -46,9 +46,9 @@ fn records(runs: Vec<Measurement>) -> Vec<Record> {
 
 #[test]
 fn arms_are_ranked_only_where_their_runs_tell_them_apart() {
-    let mut all = runs("slow", 10, &[2.0, 2.1, 2.2]);
-    all.extend(runs("fast", 20, &[1.0, 1.02, 1.05]));
-    all.extend(runs("near", 30, &[1.01, 1.03, 1.04]));
+    let mut all = runs("slow", 10, &[2.0, 2.1, 2.15, 2.2]);
+    all.extend(runs("fast", 20, &[1.0, 1.02, 1.03, 1.05]));
+    all.extend(runs("near", 30, &[1.01, 1.03, 1.02, 1.04]));
     let all = records(all);
     let groups = summarise(&all);
     let ranks: Vec<_> = groups[0].arms.iter().map(|arm| (arm.entrant.as_str(), arm.rank)).collect();
@@ -57,16 +57,16 @@ fn arms_are_ranked_only_where_their_runs_tell_them_apart() {
 
 #[test]
 fn a_control_that_differs_from_itself_hides_smaller_differences() {
-    let mut all = runs("slow", 10, &[1.2, 1.21, 1.22]);
-    all.extend(runs("fast", 20, &[1.0, 1.01, 1.02]));
-    let mut again = runs("fast", 30, &[1.3, 1.31, 1.32]);
+    let mut all = runs("slow", 10, &[1.2, 1.21, 1.21, 1.22]);
+    all.extend(runs("fast", 20, &[1.0, 1.01, 1.01, 1.02]));
+    let mut again = runs("fast", 30, &[1.3, 1.31, 1.31, 1.32]);
     again.iter_mut().for_each(|it| it.aa = true);
     all.extend(again);
     let all = records(all);
     let groups = summarise(&all);
     let group = &groups[0];
     assert_eq!(group.arms.iter().map(|arm| arm.rank).collect::<Vec<_>>(), [Some(1), Some(1)]);
-    assert_eq!(group.arms[0].runs.len(), 3, "the control's runs are not the arm's");
+    assert_eq!(group.arms[0].runs.len(), 4, "the control's runs are not the arm's");
     let spread = group.aa_spread[&Metric::CpuUsPerRow];
     assert!((spread - 0.3 / 1.16).abs() < 1e-9, "{spread}");
     assert_eq!(group.smallest_visible[&Metric::CpuUsPerRow], spread);
@@ -140,8 +140,8 @@ fn an_arm_stands_with_its_newest_sitting() {
 
 #[test]
 fn the_terminal_shows_arms_and_why_one_has_no_number() {
-    let mut all = runs("fast", 10, &[0.5, 0.51, 0.52]);
-    all.extend(runs("slow", 20, &[1.5, 1.51, 1.52]));
+    let mut all = runs("fast", 10, &[0.5, 0.51, 0.51, 0.52]);
+    all.extend(runs("slow", 20, &[1.5, 1.51, 1.51, 1.52]));
     all.extend(runs("broken", 30, &[1.0]).into_iter().map(failed));
     let mut tuned = runs("tuned", 40, &[0.3]);
     tuned[0].approach = Approach::Tuned;

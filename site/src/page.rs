@@ -258,12 +258,18 @@ fn facts(group: &Group<'_>) -> Vec<(&'static str, String)> {
 }
 
 fn visible(group: &Group<'_>) -> String {
-    match group.smallest_visible.get(&Metric::CpuUsPerRow) {
+    let visible = match group.smallest_visible.get(&Metric::CpuUsPerRow) {
         Some(share) => format!(
             "Differences in CPU per row below {} do not show in these runs; arms that they do not tell apart share a rank.",
             percent(*share)
         ),
         None => "There are too few runs to tell arms apart, so they share a rank.".to_owned(),
+    };
+    match group.aa_spread.get(&Metric::CpuUsPerRow) {
+        Some(spread) => {
+            format!("{visible} One arm ran twice as a control and differed from itself by {}.", percent(*spread))
+        }
+        None => visible,
     }
 }
 

@@ -37,7 +37,7 @@ impl Suite {
         for (id, name, vendor) in makers.into_iter().chain([("sedge", "Sedge", "Sedge")]) {
             let folder = suite.path(&format!("entrants/{id}"));
             fs::create_dir_all(&folder).unwrap();
-            for file in ["rill.yaml", "query-a.sql", "query-b.sql"] {
+            for file in ["rill.yaml", "query-a.sql", "query-b.sql", "Dockerfile"] {
                 fs::copy(model.join("rill").join(file), folder.join(file)).unwrap();
             }
             let mut text = descriptor
@@ -105,14 +105,25 @@ fn sitting_of_everything() -> Vec<Record> {
         "brook",
         "native",
         10,
-        &[[0.48, 1.31e6, 0.41, 212.0], [0.47, 1.34e6, 0.4, 215.0], [0.49, 1.29e6, 0.42, 209.0]],
+        &[
+            [0.48, 1.31e6, 0.41, 212.0],
+            [0.47, 1.34e6, 0.4, 215.0],
+            [0.49, 1.29e6, 0.42, 209.0],
+            [0.48, 1.3e6, 0.41, 211.0],
+        ],
     );
     own[0].flags.push(Flag::ShortWindow { seconds: 6.2 });
     let mut other = runs(
         "rill",
         "native",
         20,
-        &[[1.52, 6.1e5, 0.45, 990.0], [1.61, 5.8e5, 0.43, 1010.0], [1.55, 6.0e5, 0.44, 1002.0], [0.2, 5e6, 0.4, 900.0]],
+        &[
+            [1.52, 6.1e5, 0.45, 990.0],
+            [1.61, 5.8e5, 0.43, 1010.0],
+            [1.55, 6.0e5, 0.44, 1002.0],
+            [0.2, 5e6, 0.4, 900.0],
+            [1.54, 6.0e5, 0.44, 1001.0],
+        ],
     );
     other[1].flags.push(Flag::CpuThrottled { share: 0.31 });
     other.iter_mut().for_each(|it| it.gates.as_mut().unwrap().duplicates = 4);
@@ -120,9 +131,16 @@ fn sitting_of_everything() -> Vec<Record> {
         "rill",
         "rowbinary",
         30,
-        &[[1.5, 6.0e5, 1.4, 1320.0], [1.6, 5.9e5, 1.39, 1330.0], [1.57, 6.0e5, 1.41, 1300.0]],
+        &[
+            [1.5, 6.0e5, 1.4, 1320.0],
+            [1.6, 5.9e5, 1.39, 1330.0],
+            [1.57, 6.0e5, 1.41, 1300.0],
+            [1.55, 6.0e5, 1.4, 1310.0],
+        ],
     );
     row_binary.iter_mut().for_each(|it| it.wire_format = WireFormat::RowBinary);
+    let mut control = runs("brook", "native", 80, &[[0.485, 1.3e6, 0.41, 210.0], [0.48, 1.31e6, 0.4, 212.0]]);
+    control.iter_mut().for_each(|it| it.aa = true);
     let mut tuned = runs("rill", "tuned", 40, &[[1.2, 7.1e5, 0.45, 1990.0]]);
     tuned[0].approach = Approach::Tuned;
     let mut failed = runs("mire", "native", 50, &[[1.0, 1.0, 1.0, 1.0]]);
@@ -132,7 +150,7 @@ fn sitting_of_everything() -> Vec<Record> {
     (failed[0].gates, failed[0].windows) = (None, None);
     let mut tuning = runs("brook", "native", 60, &[[0.01, 9e9, 0.01, 1.0]]);
     tuning[0].trigger = Trigger::Tuning;
-    let all = own.into_iter().chain(other).chain(row_binary).chain(tuned).chain(failed).chain(tuning);
+    let all = own.into_iter().chain(other).chain(row_binary).chain(control).chain(tuned).chain(failed).chain(tuning);
     let mut records: Vec<Record> = all.map(record).collect();
     let mut wrong = retraction(23);
     wrong.reason = "the window closed before the last insert".into();

@@ -2,16 +2,22 @@
 
 pub mod build;
 pub mod clickhouse;
+pub mod compare;
 pub mod doctor;
+pub mod gate;
 pub mod list;
 pub mod prefill;
 pub mod publish;
 pub mod registry;
+pub mod retract;
 pub mod root;
 pub mod run;
 pub mod sampler;
+pub mod schema;
 pub mod setup;
+pub mod stale;
 pub mod supervise;
+pub mod validate;
 pub mod verify;
 
 use std::process::ExitCode;
@@ -35,6 +41,12 @@ enum Verb {
     Prefill(prefill::Args),
     /// Show entrants and variants, workloads, environments
     List(list::Args),
+    Validate(validate::Args),
+    Schema(schema::Args),
+    Stale(stale::Args),
+    Compare(compare::Args),
+    Gate(gate::Args),
+    Retract(retract::Args),
     /// Draw the archive
     Publish(publish::Args),
     /// Prove that no results file was changed
@@ -54,7 +66,23 @@ enum Verb {
     Clickhouse(Box<clickhouse::Args>),
 }
 
+/// The exit code of a request that makes no sense here.
+const REFUSED: u8 = 3;
+
 impl Bench {
+    /// Reads the arguments of this process and runs the verb. Arguments that cannot be read are refused.
+    #[must_use]
+    pub fn main() -> ExitCode {
+        match Self::try_parse() {
+            Ok(bench) => bench.run(),
+            Err(error) => {
+                let code = if error.use_stderr() { REFUSED } else { 0 };
+                let _ = error.print();
+                ExitCode::from(code)
+            }
+        }
+    }
+
     /// Runs the verb and turns its outcome into an exit code: 0 ok, 1 error, 3 refused.
     #[must_use]
     pub fn run(self) -> ExitCode {
@@ -64,6 +92,12 @@ impl Bench {
             Verb::Registry(args) => registry::run(&args),
             Verb::Prefill(args) => prefill::run(&args),
             Verb::List(args) => list::run(&args),
+            Verb::Validate(args) => validate::run(&args),
+            Verb::Schema(args) => schema::run(&args),
+            Verb::Stale(args) => stale::run(&args),
+            Verb::Compare(args) => compare::run(&args),
+            Verb::Gate(args) => gate::run(&args),
+            Verb::Retract(args) => retract::run(&args),
             Verb::Publish(args) => publish::run(&args),
             Verb::Verify(args) => verify::run(&args),
             Verb::Setup(args) => setup::run(&args),
@@ -90,5 +124,5 @@ fn report(error: &dyn Coded) -> ExitCode {
     if let Some(hint) = error.hint() {
         eprintln!("  hint: {hint}");
     }
-    ExitCode::from(if error.refused() { 3 } else { 1 })
+    ExitCode::from(if error.refused() { REFUSED } else { 1 })
 }

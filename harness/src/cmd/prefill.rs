@@ -5,7 +5,7 @@ use weir_model::error::Coded;
 
 use super::root::Root;
 use crate::cgroup::Hierarchy;
-use crate::plan::{self, Catalog};
+use crate::plan::{self, Catalog, PlanError};
 use crate::setup::{Home, host};
 use crate::sitting::upstream;
 
@@ -13,7 +13,7 @@ use crate::sitting::upstream;
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// Messages in the topic, 100 events each
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..), default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000)]
     batches: u64,
     /// Environment profile
     #[arg(long, default_value = "embedded")]
@@ -27,6 +27,9 @@ pub struct Args {
 /// # Errors
 /// A refusal before anything is started, or why the topic does not hold the corpus.
 pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
+    if args.batches == 0 {
+        return Err(PlanError::Number { what: "--batches", must: "at least 1" }.into());
+    }
     let root = args.root.find()?;
     let catalog = Catalog::load(&root)?;
     let home = Home::find()?;

@@ -33,7 +33,7 @@ pub struct Args {
     /// How load is offered
     #[arg(long, default_value = "drain")]
     mode: Mode,
-    /// Repetitions of each arm [default: 3, with --quick 1]
+    /// Repetitions of each arm [default: 5, with --quick 1]
     #[arg(long)]
     reps: Option<u32>,
     /// Messages in the topic, 100 events each [default: 100000, with --quick 20000]
@@ -71,7 +71,7 @@ impl Args {
             env: self.env.clone(),
             workload,
             mode: self.mode,
-            reps: self.reps.unwrap_or(if self.quick { 1 } else { 3 }),
+            reps: self.reps.unwrap_or(if self.quick { 1 } else { 5 }),
             batches: self.batches.unwrap_or(if self.quick { QUICK_BATCHES } else { 100_000 }),
             seed: self.seed.unwrap_or_else(drawn),
             trigger: self.trigger,

@@ -1,7 +1,7 @@
 //! `bench verify`: walk the hash chain of every results file.
 
 use clap::Args as ClapArgs;
-use weir_model::archive::{Archive, ArchiveError};
+use weir_model::archive::Archive;
 use weir_model::error::Coded;
 
 use super::root::Root;
@@ -37,7 +37,8 @@ impl Coded for Damaged {
 /// When the archive cannot be read, or is not what was appended.
 pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
     let root = args.root.find()?;
-    let report = Archive::open(root.join("results")).and_then(|archive| archive.verify()).map_err(boxed)?;
+    let archive = Archive::open(root.join("results"))?;
+    let report = archive.verify()?;
     for torn in &report.torn {
         let state = if torn.sealed { "sealed" } else { "the next append seals it" };
         eprintln!("note: {}:{}: an unfinished line at byte {}; {state}", torn.file.display(), torn.line, torn.byte);
@@ -49,10 +50,13 @@ pub fn run(args: &Args) -> Result<(), Box<dyn Coded>> {
         say!("{} files, every line follows from the one before", report.files.len());
         return Ok(());
     }
-    let listed: Vec<String> = report.damage.iter().map(ToString::to_string).collect();
+    let mut listed = Vec::new();
+    for damage in &report.damage {
+        let place = match archive.first_change(damage)? {
+            Some(change) => format!("\n    {change}"),
+            None => String::new(),
+        };
+        listed.push(format!("{damage}{place}"));
+    }
     Err(Box::new(Damaged { count: listed.len(), listed: listed.join("\n") }))
-}
-
-fn boxed(error: ArchiveError) -> Box<dyn Coded> {
-    Box::new(error)
 }

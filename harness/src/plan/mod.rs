@@ -408,7 +408,7 @@ mod tests {
         let plan = RunPlan::resolve(&request(&[]), &catalog, host()).unwrap();
         assert_eq!(plan.arms.len(), 1);
         assert!(plan.arms[0].variant().default);
-        assert_eq!(plan.slots.len(), 2);
+        assert_eq!(plan.slots.len(), 4, "the arm and its control, twice");
         assert_eq!(labels(&plan), labels(&RunPlan::resolve(&request(&["*", "rill"]), &catalog, host()).unwrap()));
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use weir_model::units::bytes;
 
 use super::RunPlan;
+use super::order::Slot;
 
 impl fmt::Display for RunPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -20,7 +21,11 @@ impl fmt::Display for RunPlan {
         }
         writeln!(f, "order        {} runs, seed {}", self.slots.len(), self.seed)?;
         for line in self.slots.chunk_by(|a, b| a.rep == b.rep) {
-            let labels: Vec<String> = line.iter().map(|slot| self.arms[slot.arm].label()).collect();
+            let label = |slot: &Slot| {
+                let again = if slot.aa { " (control)" } else { "" };
+                format!("{}{again}", self.arms[slot.arm].label())
+            };
+            let labels: Vec<String> = line.iter().map(label).collect();
             writeln!(f, "  repetition {}: {}", line[0].rep, labels.join(", "))?;
         }
         Ok(())

@@ -15,19 +15,21 @@ pub mod stage;
 pub mod upstream;
 pub mod values;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use jiff::Timestamp;
 use uuid::Uuid;
-use weir_model::archive::Archive;
+use weir_model::archive::{Appended, Archive, KeptSeries};
 use weir_model::digest::Digest;
 use weir_model::environment::RuntimeKind;
 use weir_model::flag::Flag;
 use weir_model::id::{RunId, SittingId};
-use weir_model::record::{ProtocolFacts, Record};
+use weir_model::record::{Head, ProtocolFacts, Record};
+use weir_model::summary::verdict;
 
 pub use error::SittingError;
 pub use outcome::Outcome;
@@ -138,23 +140,29 @@ impl Sitting {
         })
     }
 
-    /// Carries out the plan. Each run is recorded when it ends; a signal ends the sitting between two records.
+    /// Carries out the plan. Each run is recorded when it ends; a signal ends the sitting between two records. The
+    /// verdict on all of them is the last.
     ///
     /// # Errors
     /// When the infrastructure fails, or a signal came. What was recorded stays.
     pub fn run(mut self) -> Result<Outcome, SittingError> {
         let plan = self.plan.clone();
         let (mut records, mut lines) = (Vec::new(), Vec::new());
+        let mut heads = Heads::default();
         for slot in &plan.slots {
             let run_id = RunId::try_from(uuid()).unwrap_or_else(|_| unreachable!("a fresh UUID has version 7"));
             let record = self.one(Planned { run_id, slot: *slot, arm: &plan.arms[slot.arm] })?;
-            lines.push(self.archive.append(&record)?.text);
+            lines.push(heads.saw(&self.archive, self.archive.append(&record)?));
             if let Record::Measurement(measurement) = record {
                 eprintln!("{}", outcome::line(&measurement, plan.slots.len()));
                 records.push(*measurement);
             }
         }
-        Ok(Outcome { records, lines })
+        let verdict = verdict(&records, plan.environment.aa_spread, heads.0, Timestamp::now());
+        if let Some(verdict) = &verdict {
+            lines.push(self.archive.append(&Record::Verdict(verdict.clone()))?.text);
+        }
+        Ok(Outcome { records, verdict, lines })
     }
 
     /// One run, from its place in the plan to its record.
@@ -180,11 +188,11 @@ impl Sitting {
         }
         let judged = measured.judge(self)?;
         let series = self.keep_series(&judged)?;
-        Ok(report::of_judged(self, &judged, &series))
+        Ok(report::of_judged(self, &judged, series))
     }
 
-    /// Keeps the raw samples of a run beside the archive; gives their path relative to it.
-    fn keep_series(&self, judged: &Judged<'_>) -> Result<String, SittingError> {
+    /// Keeps the raw samples of a run beside the archive; gives where.
+    fn keep_series(&self, judged: &Judged<'_>) -> Result<KeptSeries, SittingError> {
         let run = judged.measured.who.planned.run_id;
         let compressed = self.run_dir(run)?.join("series.jsonl.zst");
         judged.measured.series.compress_to(&compressed)?;
@@ -291,6 +299,19 @@ pub fn build_images(plan: &RunPlan, root: &Path, home: &Home) -> Result<Vec<(Str
     build::build(root, &plan.bins())?;
     let bench = build::own_folder()?.join("bench");
     docker::build(plan, Places { root, home, run: home.root(), bench: &bench }, &id)
+}
+
+/// The ends of the chains that a sitting wrote to, by file.
+#[derive(Default)]
+struct Heads(BTreeMap<String, Head>);
+
+impl Heads {
+    /// Remembers where a record was put; gives its line.
+    fn saw(&mut self, archive: &Archive, appended: Appended) -> String {
+        let file = appended.file.strip_prefix(archive.root()).unwrap_or(&appended.file).display().to_string();
+        self.0.insert(file, Head { lines: appended.line as u64, digest: appended.head });
+        appended.text
+    }
 }
 
 /// A progress bar; indicatif draws nothing when stderr is no terminal.

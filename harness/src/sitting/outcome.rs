@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use weir_model::metric::Metric;
-use weir_model::record::{Measurement, Record};
+use weir_model::record::{Measurement, Record, Verdict};
 use weir_model::summary::{Style, summarise, table};
 
 use super::SittingError;
@@ -13,6 +13,8 @@ use super::SittingError;
 pub struct Outcome {
     /// One a run.
     pub records: Vec<Measurement>,
+    /// What the sitting could tell apart; none if nothing was run.
+    pub verdict: Option<Verdict>,
     /// The same as the lines that were appended.
     pub lines: Vec<String>,
 }
@@ -26,8 +28,8 @@ impl Outcome {
             }
         } else {
             let style = Style { colour: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() };
-            let records: Vec<Record> =
-                self.records.iter().map(|one| Record::Measurement(Box::new(one.clone()))).collect();
+            let runs = self.records.iter().map(|one| Record::Measurement(Box::new(one.clone())));
+            let records: Vec<Record> = runs.chain(self.verdict.clone().map(Record::Verdict)).collect();
             for group in summarise(&records) {
                 say_on!("{}", table(&group, style));
             }
@@ -57,7 +59,8 @@ fn label(record: &Measurement) -> String {
 /// One finished run in one line.
 #[must_use]
 pub(super) fn line(record: &Measurement, of: usize) -> String {
-    let head = format!("[{}/{of}] {:<34} rep {}", record.order, label(record), record.rep);
+    let again = if record.aa { " (control)" } else { "" };
+    let head = format!("[{}/{of}] {:<34} rep {}{again}", record.order, label(record), record.rep);
     match (record.value(Metric::CpuUsPerRow), record.value(Metric::RowsPerS)) {
         (Some(cpu), Some(rows)) => {
             let duplicates = record.gates.as_ref().map_or(0, |gates| gates.duplicates);

@@ -1,6 +1,8 @@
 //! From a run to its record.
 
 use jiff::Timestamp;
+use weir_model::archive::KeptSeries;
+use weir_model::binding;
 use weir_model::flag::Flag;
 use weir_model::id::{Class, Role};
 use weir_model::metric::{Metric, Metrics};
@@ -41,7 +43,7 @@ pub struct Shared {
 
 /// The record of a run that came to an end and was gated.
 #[must_use]
-pub fn of_judged(sitting: &Sitting, judged: &Judged<'_>, series_path: &str) -> Record {
+pub fn of_judged(sitting: &Sitting, judged: &Judged<'_>, series: KeptSeries) -> Record {
     let measured = &judged.measured;
     let mut record = base(sitting, &measured.who, measured.read_back);
     record.gates = Some(GateFacts {
@@ -49,7 +51,7 @@ pub fn of_judged(sitting: &Sitting, judged: &Judged<'_>, series_path: &str) -> R
         duplicates: judged.report.duplicates,
         checked_batches: judged.report.checked_batches,
     });
-    record.series = Some(series_path.to_owned());
+    (record.series, record.series_digest) = (Some(series.path), Some(series.digest));
     if judged.report.duplicates > 0 {
         record.flags.push(Flag::Duplicates { count: judged.report.duplicates });
     }
@@ -63,6 +65,8 @@ pub fn of_judged(sitting: &Sitting, judged: &Judged<'_>, series_path: &str) -> R
                 record.flags.extend(flags_of(window, &usage));
                 record.reading = Reading::Drain { metrics };
                 record.windows = Some(Windows { full: recorded(window), plateau: None });
+                let claimed = measured.who.planned.arm.variant().binding.constraint;
+                record.flags.extend(binding::flag(claimed, &record));
             }
         },
     }
@@ -107,7 +111,7 @@ fn facts(sitting: &Sitting, planned: Planned<'_>, read_back: Option<ReadBack>) -
         rep: planned.slot.rep,
         reps: plan.reps,
         order: planned.slot.order,
-        aa: false,
+        aa: planned.slot.aa,
         workload: plan.workload,
         status: Status::Failed,
         entrant: EntrantFacts {
@@ -137,6 +141,7 @@ fn facts(sitting: &Sitting, planned: Planned<'_>, read_back: Option<ReadBack>) -
         reading: Reading::Drain { metrics: Metrics::new() },
         windows: None,
         series: None,
+        series_digest: None,
         gates: None,
         flags,
         note: String::new(),

@@ -4,6 +4,7 @@
 //! before it. The only writes are an append of whole lines and the creation of a series file that does not exist yet;
 //! nothing here can shorten, replace or delete.
 
+mod change;
 mod scan;
 
 use std::fs::{self, File, OpenOptions};
@@ -15,6 +16,7 @@ use crate::error::Coded;
 use crate::id::{EntrantId, EnvId, RunId};
 use crate::record::{Record, RecordError, Seal};
 
+pub use change::Change;
 pub use scan::{Contents, Damage, DamageKind, FileReport, Located, Report, Torn};
 
 /// The folder of an environment that holds verdicts; no entrant can have its name.
@@ -43,6 +45,15 @@ pub struct Appended {
     pub head: Digest,
     /// The line itself.
     pub text: String,
+}
+
+/// Raw samples that were kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptSeries {
+    /// Their file, relative to the archive.
+    pub path: String,
+    /// Its digest.
+    pub digest: Digest,
 }
 
 /// Why the archive could not be read or grown.
@@ -179,11 +190,11 @@ impl Archive {
         Ok(Appended { file: path, line: lines + 1, head: Digest::of(&line), text: line })
     }
 
-    /// Keeps the raw samples of a run; gives the path that its record carries, relative to the archive.
+    /// Keeps the raw samples of a run; gives what its record carries: the path, relative to the archive, and the digest.
     ///
     /// # Errors
     /// When the run has a series already, or the disk refuses.
-    pub fn keep_series(&self, env: &EnvId, run: RunId, compressed: &[u8]) -> Result<String, ArchiveError> {
+    pub fn keep_series(&self, env: &EnvId, run: RunId, compressed: &[u8]) -> Result<KeptSeries, ArchiveError> {
         let relative = format!("{env}/series/{run}.jsonl.zst");
         let path = self.root.join(&relative);
         let folder = path.parent().unwrap_or(&self.root);
@@ -192,7 +203,7 @@ impl Archive {
         file.write_all(compressed).map_err(io_error("write", &path))?;
         file.sync_all().map_err(io_error("flush", &path))?;
         self.sync_folders(folder)?;
-        Ok(relative)
+        Ok(KeptSeries { path: relative, digest: Digest::of(compressed) })
     }
 
     /// Reads every record and checks the whole archive on the way. Lines that are not whole are reported, not hidden.
@@ -203,12 +214,27 @@ impl Archive {
         scan::scan(&self.root)
     }
 
-    /// Checks the whole archive: every line a record, every chain unbroken, every run once.
+    /// Checks the whole archive: every line a record, every chain unbroken, every run once, every series as it was kept.
     ///
     /// # Errors
     /// When a file cannot be read.
     pub fn verify(&self) -> Result<Report, ArchiveError> {
-        Ok(self.read()?.report)
+        let mut contents = self.read()?;
+        scan::check_series(&self.root, &mut contents)?;
+        Ok(contents.report)
+    }
+
+    /// The byte at which a damaged line was changed, if changing, taking out or putting in one byte explains it.
+    ///
+    /// Only the digest of what stood there is known, so the search tries every byte; a second or so for a line.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn first_change(&self, damage: &Damage) -> Result<Option<Change>, ArchiveError> {
+        let Some(expected) = damage.what.expected() else { return Ok(None) };
+        let path = self.root.join(&damage.file);
+        let bytes = fs::read(&path).map_err(io_error("read", &path))?;
+        Ok(scan::line_at(&bytes, damage.line).and_then(|(start, line)| change::find(line, expected, start)))
     }
 
     /// The file of a record, relative to the archive.

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::digest::Digest;
-use crate::id::RunId;
-use crate::record::{Record, RecordError};
+use crate::id::{RunId, SittingId};
+use crate::record::{Record, RecordError, Verdict};
 
 use super::{Archive, ArchiveError, genesis, io_error};
 
@@ -124,9 +124,49 @@ pub enum DamageKind {
     /// The record belongs in another file.
     #[error("this record belongs in {}", .0.display())]
     Misplaced(PathBuf),
-    /// The retracted run is not in the archive.
-    #[error("it retracts run {0}, which is not in the archive")]
+    /// The retracted run is not in the archive, or what takes its place is not.
+    #[error("it names run {0}, which is not in the archive")]
     UnknownRun(RunId),
+    /// A verdict says that other bytes stood here.
+    #[error("this line is {found}, but the verdict of sitting {sitting} was written when it was {expected}")]
+    Head {
+        /// The digest of the line.
+        found: Digest,
+        /// The digest that the verdict carries.
+        expected: Digest,
+        /// The sitting.
+        sitting: SittingId,
+    },
+    /// A verdict says that the file was longer.
+    #[error("the file has {found} lines, but the verdict of sitting {sitting} was written when it had {expected}")]
+    Shortened {
+        /// Lines of the file.
+        found: usize,
+        /// Lines that the verdict carries.
+        expected: u64,
+        /// The sitting.
+        sitting: SittingId,
+    },
+    /// The raw samples of the run are not those that were kept.
+    #[error("its series {series} is {found}, not {expected}")]
+    Series {
+        /// The file.
+        series: String,
+        /// Its digest, or why there is none.
+        found: String,
+        /// The digest that the record carries.
+        expected: Digest,
+    },
+}
+
+impl DamageKind {
+    /// The digest of what stood in the line, where it is known and something else stands there.
+    pub(super) const fn expected(&self) -> Option<&Digest> {
+        match self {
+            Self::Chain { expected, .. } | Self::Head { expected, .. } => Some(expected),
+            _ => None,
+        }
+    }
 }
 
 /// The last line of a file's bytes, finished or not.
@@ -148,6 +188,11 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {
         start += whole.len();
         line
     })
+}
+
+/// Where line `number` of a file begins, and the line.
+pub(super) fn line_at(bytes: &[u8], number: usize) -> Option<(usize, &[u8])> {
+    lines(bytes).nth(number.checked_sub(1)?).map(|line| (line.start, line.bytes))
 }
 
 /// Where `wanted` was measured, among the files of `folder`.
@@ -201,26 +246,36 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, ArchiveError> {
 /// Reads and checks the archive in `root`.
 pub(super) fn scan(root: &Path) -> Result<Contents, ArchiveError> {
     let mut contents = Contents::default();
+    let mut digests: HashMap<PathBuf, Vec<LineDigest>> = HashMap::new();
     for env in entries(root)?.into_iter().filter(|path| path.is_dir()) {
         for folder in entries(&env)?.into_iter().filter(|path| path.is_dir()) {
             for path in month_files(&folder)? {
                 let bytes = fs::read(&path).map_err(io_error("read", &path))?;
-                scan_file(path.strip_prefix(root).unwrap_or(&path), &bytes, &mut contents);
+                let file = path.strip_prefix(root).unwrap_or(&path);
+                digests.insert(file.to_owned(), scan_file(file, &bytes, &mut contents));
             }
         }
     }
     check_runs(&mut contents);
+    check_heads(&mut contents, &digests);
     Ok(contents)
 }
 
-/// Reads one file and walks its chain.
-fn scan_file(file: &Path, bytes: &[u8], contents: &mut Contents) {
+/// A line's beginning and digest.
+struct LineDigest {
+    start: usize,
+    digest: Digest,
+}
+
+/// Reads one file and walks its chain; gives the digest of each line.
+fn scan_file(file: &Path, bytes: &[u8], contents: &mut Contents) -> Vec<LineDigest> {
     let all: Vec<Line<'_>> = lines(bytes).collect();
     let mut parsed: Vec<Result<(Record, Digest), RecordError>> =
         all.iter().map(|line| Record::from_line(line.bytes)).collect();
     parsed.reverse();
     let damage = |line: usize, byte: usize, what: DamageKind| Damage { file: file.to_owned(), line, byte, what };
     let mut before: Option<Digest> = None;
+    let mut digests = Vec::with_capacity(all.len());
     for (at, line) in all.iter().enumerate() {
         let (number, this) = (at + 1, parsed.pop());
         let sealed = matches!(parsed.last(), Some(Ok((Record::Seal(seal), _)))
@@ -250,10 +305,13 @@ fn scan_file(file: &Path, bytes: &[u8], contents: &mut Contents) {
             }
             None => {}
         }
-        before = Some(Digest::of(line.bytes));
+        let digest = Digest::of(line.bytes);
+        digests.push(LineDigest { start: line.start, digest });
+        before = Some(digest);
     }
     let lines = all.iter().filter(|line| line.finished).count();
     contents.report.files.push(FileReport { file: file.to_owned(), lines, head: before.unwrap_or_else(genesis) });
+    digests
 }
 
 /// A record stands in its file and does not contradict itself.
@@ -284,11 +342,55 @@ fn check_runs(contents: &mut Contents) {
         }
     }
     for Located { file, line, record } in &contents.records {
-        if let Record::Retraction(it) = record
-            && !seen.contains_key(&it.run_id)
-        {
-            damage.push(Damage { file: file.clone(), line: *line, byte: 0, what: DamageKind::UnknownRun(it.run_id) });
+        if let Record::Retraction(it) = record {
+            for run in [Some(it.run_id), it.superseded_by].into_iter().flatten().filter(|run| !seen.contains_key(run)) {
+                damage.push(Damage { file: file.clone(), line: *line, byte: 0, what: DamageKind::UnknownRun(run) });
+            }
         }
     }
     contents.report.damage.extend(damage);
+}
+
+/// Every file still has the line at which each verdict saw it end.
+fn check_heads(contents: &mut Contents, digests: &HashMap<PathBuf, Vec<LineDigest>>) {
+    let mut damage = Vec::new();
+    for Located { record, .. } in &contents.records {
+        let Record::Verdict(Verdict { sitting, heads, .. }) = record else { continue };
+        for (file, head) in heads {
+            let lines = digests.get(Path::new(file)).map(Vec::as_slice).unwrap_or_default();
+            let at = usize::try_from(head.lines).unwrap_or(usize::MAX);
+            match at.checked_sub(1).and_then(|at| lines.get(at)) {
+                Some(line) if line.digest == head.digest => {}
+                Some(line) => {
+                    let what = DamageKind::Head { found: line.digest, expected: head.digest, sitting: *sitting };
+                    damage.push(Damage { file: file.into(), line: at, byte: line.start, what });
+                }
+                None => {
+                    let what = DamageKind::Shortened { found: lines.len(), expected: head.lines, sitting: *sitting };
+                    damage.push(Damage { file: file.into(), line: lines.len(), byte: 0, what });
+                }
+            }
+        }
+    }
+    contents.report.damage.extend(damage);
+}
+
+/// The raw samples that a record names are there, as they were kept.
+pub(super) fn check_series(root: &Path, contents: &mut Contents) -> Result<(), ArchiveError> {
+    let mut damage = Vec::new();
+    for Located { file, line, record } in &contents.records {
+        let Record::Measurement(it) = record else { continue };
+        let (Some(series), Some(expected)) = (&it.series, it.series_digest) else { continue };
+        let path = root.join(series);
+        let found = match fs::File::open(&path).and_then(Digest::of_reader) {
+            Ok(digest) if digest == expected => continue,
+            Ok(digest) => digest.to_string(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => "not there".to_owned(),
+            Err(source) => return Err(io_error("read", &path)(source)),
+        };
+        let what = DamageKind::Series { series: series.clone(), found, expected };
+        damage.push(Damage { file: file.clone(), line: *line, byte: 0, what });
+    }
+    contents.report.damage.extend(damage);
+    Ok(())
 }

@@ -22,6 +22,13 @@ pub(super) struct Spans {
     pub(super) status: Range<usize>,
     pub(super) reviewed: Range<usize>,
     pub(super) envelope: Range<usize>,
+    pub(super) interval: Range<usize>,
+    pub(super) server_side: Range<usize>,
+    pub(super) licence: Option<At<String>>,
+    pub(super) dockerfile: Option<At<String>>,
+    pub(super) versions: Vec<At<String>>,
+    pub(super) variables: Vec<At<String>>,
+    pub(super) gc_logs: Vec<Range<usize>>,
     pub(super) links: Vec<At<String>>,
     pub(super) dates: Vec<At<String>>,
     pub(super) cpus: Vec<At<f64>>,
@@ -39,6 +46,8 @@ pub(super) struct VariantSpans {
     pub(super) id: Range<usize>,
     pub(super) approach: Range<usize>,
     pub(super) workloads: Vec<At<WorkloadId>>,
+    pub(super) wire_format: Range<usize>,
+    pub(super) constraint: Range<usize>,
 }
 
 /// Checks what needs no other part of the descriptor, even where parts are missing.
@@ -181,6 +190,12 @@ pub(super) fn placeholders(doc: &Document<'_>, entrant: &Entrant, spans: &Spans,
     let mut check = Placeholders { doc, entrant, files, seen: BTreeSet::new(), knobs: BTreeSet::new() };
     for template in &spans.templates {
         check.text(&template.value, None, &template.span);
+    }
+    if let Some(dockerfile) = &spans.dockerfile
+        && (check.files)(&dockerfile.value).is_none()
+    {
+        let message = format!("there is no file `{}` in the entrant's folder, or it is not text", dockerfile.value);
+        doc.report("missing_file", dockerfile.span.clone(), message, None);
     }
     for file in &spans.files {
         for tier in check.tiers() {

@@ -1,9 +1,10 @@
 //! The descriptor of an entrant: `entrants/<id>/entrant.toml`.
 //!
-//! Reading is strict and reports everything wrong at once. The rules are in `check`, one rejected example each in
+//! Reading is strict and reports everything wrong at once. The rules are in `check` and `fairness`, one rejected example each in
 //! `model/tests/rejected/`.
 
 mod check;
+mod fairness;
 mod placeholder;
 mod read;
 
@@ -57,8 +58,10 @@ pub struct Identity {
     pub homepage: String,
     /// Its source.
     pub repo: String,
-    /// SPDX identifier.
+    /// SPDX expression, or `LicenseRef-…` with a link.
     pub licence: String,
+    /// The text of a licence that SPDX does not list.
+    pub licence_link: Option<String>,
     /// Who makes it; `self` is whoever makes this suite.
     pub vendor: String,
     /// Such as `streaming-engine`.
@@ -116,6 +119,8 @@ pub struct Version {
     pub command: Vec<String>,
     /// The version it must say.
     pub pinned: String,
+    /// The newest release known, where it is not the pinned one.
+    pub newest: Option<String>,
     /// The file whose SHA-256 identifies what ran, with placeholders; the built binary if it is not given.
     pub artefact: Option<String>,
 }
@@ -285,7 +290,21 @@ impl Entrant {
         let shown = path.display().to_string();
         let text = fs::read_to_string(&path).map_err(|error| unreadable(&shown, &error))?;
         let id = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        read::entrant(&shown, &text, id, &|name| fs::read_to_string(folder.join(name)).ok())
+        Self::parse(&shown, &text, id, &|name| fs::read_to_string(folder.join(name)).ok())
+    }
+
+    /// Reads the text of a descriptor that stands in a folder called `folder`; `files` gives the text of the folder's
+    /// other files.
+    ///
+    /// # Errors
+    /// Everything wrong with it.
+    pub fn parse(
+        file: &str,
+        text: &str,
+        folder: &str,
+        files: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Problems> {
+        read::entrant(file, text, folder, files)
     }
 
     /// Reads every entrant below `folder`, in order of id.

@@ -1,16 +1,18 @@
 //! From the text of a descriptor to an [`Entrant`]: keys, types and vocabularies.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::diagnostic::Problems;
 use crate::document::{At, Document, Table, number};
-use crate::id::WorkloadId;
+use crate::id::{WireFormat, WorkloadId};
 use crate::record::{Guarantees, Knob};
 
 use super::check::{self, Spans};
+use super::fairness;
 use super::{
-    Affects, Binding, Build, Constraint, Container, Deviation, Entrant, Envelope, Identity, Maintainer, Process,
-    Review, ServerSide, Variant, Version,
+    Affects, Binding, BindingConstraint, Build, Constraint, Container, Deviation, Entrant, Envelope, Identity,
+    Maintainer, Process, Review, ServerSide, Variant, Version,
 };
 
 /// Gives the text of a file of the entrant's folder, if it is there.
@@ -28,6 +30,7 @@ pub(super) fn entrant(file: &str, text: &str, folder: &str, files: &Files<'_>) -
     check::figures(&doc, &spans);
     if let Some(entrant) = &entrant {
         check::rules(&doc, entrant, &spans, folder);
+        fairness::rules(&doc, entrant, &spans);
         check::placeholders(&doc, entrant, &spans, files);
     }
     match (doc.problems(), entrant) {
@@ -42,10 +45,10 @@ fn sections(root: Table<'_, '_>, spans: &mut Spans) -> Option<Entrant> {
     let identity = root.table("entrant").and_then(|table| identity(table, spans));
     let maintainer = root.table("maintainer").and_then(|table| maintainer(table, spans));
     let version = root.table("version").and_then(|table| version(table, spans));
-    let build = root.maybe_table("build").map(build).unwrap_or_default();
+    let build = root.maybe_table("build").map(|table| build(table, spans)).unwrap_or_default();
     let process = root.maybe_table("process").map(|table| process(table, spans));
     let envelope = root.table("envelope").and_then(|table| envelope(table, spans));
-    let guarantees = root.table("guarantees").and_then(guarantees);
+    let guarantees = root.table("guarantees").and_then(|table| guarantees(table, spans));
     let env = root.maybe_table("env").map(|table| variables(table, spans)).unwrap_or_default();
     let constraints: Vec<_> = root.tables("constraints").into_iter().map(|table| constraint(table, spans)).collect();
     let variants: Vec<_> = root.tables("variants").into_iter().map(|table| variant(table, spans)).collect();
@@ -93,6 +96,7 @@ fn identity(table: Table<'_, '_>, spans: &mut Spans) -> Option<Identity> {
     let homepage = table.text("homepage");
     let repo = table.text("repo");
     let licence = table.text("licence");
+    let licence_link = table.maybe_text("licence_link");
     let vendor = table.text("vendor");
     let kind = table.text("kind");
     let language = values(table.some_texts("language"));
@@ -100,7 +104,8 @@ fn identity(table: Table<'_, '_>, spans: &mut Spans) -> Option<Identity> {
     let status = table.word("status");
     spans.id = id.as_ref().map(|id: &At<_>| id.span.clone()).unwrap_or_default();
     spans.status = table.span();
-    spans.links.extend([&homepage, &repo].into_iter().flatten().cloned());
+    spans.links.extend([&homepage, &repo, &licence_link].into_iter().flatten().cloned());
+    spans.licence = licence.clone();
     table.finish();
     Some(Identity {
         id: id?.value,
@@ -108,6 +113,7 @@ fn identity(table: Table<'_, '_>, spans: &mut Spans) -> Option<Identity> {
         homepage: homepage?.value,
         repo: repo?.value,
         licence: licence?.value,
+        licence_link: licence_link.map(|link| link.value),
         vendor: vendor?.value,
         kind: kind?.value,
         language,
@@ -145,24 +151,32 @@ fn review(table: Table<'_, '_>, spans: &mut Spans) -> Option<Review> {
 fn version(table: Table<'_, '_>, spans: &mut Spans) -> Option<Version> {
     let command = table.some_texts("command");
     let pinned = table.text("pinned");
+    let newest = table.maybe_text("newest");
     let artefact = table.maybe_text("artefact");
+    spans.versions.extend(pinned.iter().chain(&newest).cloned());
     spans.templates.extend(command.iter().chain(&artefact).cloned());
     table.finish();
-    Some(Version { command: values(command), pinned: pinned?.value, artefact: artefact.map(|it| it.value) })
+    Some(Version {
+        command: values(command),
+        pinned: pinned?.value,
+        newest: newest.map(|it| it.value),
+        artefact: artefact.map(|it| it.value),
+    })
 }
 
-fn build(table: Table<'_, '_>) -> Build {
-    let text = |key| table.maybe_text(key).map(|it| it.value);
-    let (cargo, bin) = (text("cargo"), text("bin"));
-    let (image, dockerfile) = (text("image"), text("dockerfile"));
+fn build(table: Table<'_, '_>, spans: &mut Spans) -> Build {
+    let (cargo, bin) = (table.maybe_text("cargo"), table.maybe_text("bin"));
+    let (image, dockerfile) = (table.maybe_text("image"), table.maybe_text("dockerfile"));
     if cargo.is_some() != bin.is_some() {
         table.missing(if cargo.is_some() { "bin" } else { "cargo" });
     }
     if dockerfile.is_some() && image.is_none() {
         table.missing("image");
     }
+    spans.dockerfile = dockerfile.clone();
     table.finish();
-    Build { cargo, bin, image, dockerfile }
+    let value = |text: Option<At<String>>| text.map(|it| it.value);
+    Build { cargo: value(cargo), bin: value(bin), image: value(image), dockerfile: value(dockerfile) }
 }
 
 fn process(table: Table<'_, '_>, spans: &mut Spans) -> Option<Process> {
@@ -175,6 +189,7 @@ fn process(table: Table<'_, '_>, spans: &mut Spans) -> Option<Process> {
 
 fn variables(table: Table<'_, '_>, spans: &mut Spans) -> BTreeMap<String, String> {
     let variables = table.free_texts();
+    spans.variables.extend(variables.iter().map(|(key, _)| key.clone()));
     spans.templates.extend(variables.iter().map(|(_, value)| value.clone()));
     variables.into_iter().map(|(key, value)| (key.value, value.value)).collect()
 }
@@ -198,7 +213,8 @@ fn container(table: Table<'_, '_>, spans: &mut Spans) -> Option<Container> {
     let name = table.text("name");
     let cpus = table.number("cpus");
     let memory = table.size("memory");
-    let gc_log = table.maybe_text("gc_log").map(|it| it.value);
+    let gc_log = table.maybe_text("gc_log");
+    spans.gc_logs.extend(gc_log.iter().map(|log| log.span.clone()));
     let image = table.maybe_text("image").map(|it| it.value);
     let command = table.texts("command");
     spans.templates.extend(command.iter().cloned());
@@ -207,10 +223,11 @@ fn container(table: Table<'_, '_>, spans: &mut Spans) -> Option<Container> {
     table.finish();
     let command = values(command);
     let (role, name, cpus, memory) = (role?.value, name?.value, cpus?.value, memory?.value);
+    let gc_log = gc_log.map(|log| log.value);
     Some(Container { role, name, cpus, memory, gc_log, image, command })
 }
 
-fn guarantees(table: Table<'_, '_>) -> Option<Guarantees> {
+fn guarantees(table: Table<'_, '_>, spans: &mut Spans) -> Option<Guarantees> {
     let delivery = table.word("delivery");
     let durability = table.text("durability");
     let interval = table.int("interval_ms");
@@ -220,6 +237,7 @@ fn guarantees(table: Table<'_, '_>) -> Option<Guarantees> {
         let message = format!("`guarantees.interval_ms` is {}: durability has an interval", interval.value);
         table.doc.report("bad_interval", interval.span.clone(), message, None);
     }
+    spans.interval = interval.as_ref().map(|interval| interval.span.clone()).unwrap_or_default();
     table.finish();
     Some(Guarantees {
         delivery: delivery?.value,
@@ -241,17 +259,20 @@ fn variant(table: Table<'_, '_>, spans: &mut Spans) -> Option<Variant> {
         table.some_texts("workloads").iter().filter_map(|text| table.as_word(text)).collect();
     let approach = table.word("approach");
     let default = table.maybe_flag("default");
-    let wire_format = table.table("reports").and_then(|reports| {
+    let wire_format: Option<At<WireFormat>> = table.table("reports").and_then(|reports| {
         let format = reports.word("wire_format");
         reports.finish();
         format
     });
     let knobs = table.maybe_table("knobs").map(|table| knobs(table, spans)).unwrap_or_default();
-    let binding = table.table("binding").and_then(|table| binding(table, spans));
+    let mut constraint = Range::default();
+    let binding = table.table("binding").and_then(|table| binding(table, spans, &mut constraint));
     spans.variants.push(super::check::VariantSpans {
         id: id.as_ref().map_or_else(|| table.span(), |id: &At<_>| id.span.clone()),
         approach: approach.as_ref().map_or_else(|| table.span(), |it: &At<_>| it.span.clone()),
         workloads: workloads.clone(),
+        wire_format: wire_format.as_ref().map(|it| it.span.clone()).unwrap_or_default(),
+        constraint,
     });
     table.finish();
     Some(Variant {
@@ -289,8 +310,9 @@ fn knobs(table: Table<'_, '_>, spans: &mut Spans) -> BTreeMap<String, Knob> {
     knobs
 }
 
-fn binding(table: Table<'_, '_>, spans: &mut Spans) -> Option<Binding> {
-    let constraint = table.word("constraint");
+fn binding(table: Table<'_, '_>, spans: &mut Spans, place: &mut Range<usize>) -> Option<Binding> {
+    let constraint: Option<At<BindingConstraint>> = table.word("constraint");
+    *place = constraint.as_ref().map(|it| it.span.clone()).unwrap_or_default();
     let evidence = table.some_texts("evidence");
     let sentence = table.text("sentence");
     spans.evidence.extend(evidence.iter().cloned());
@@ -308,7 +330,8 @@ fn deviation(table: Table<'_, '_>) -> Option<Deviation> {
 fn server_side(table: Table<'_, '_>, spans: &mut Spans) -> Option<ServerSide> {
     let arm_sql = table.text("arm_sql");
     let teardown = table.maybe_text("arm_teardown_sql");
-    let attribution_tables = values(table.texts("attribution_tables"));
+    let attribution_tables = values(table.some_texts("attribution_tables"));
+    spans.server_side = table.span();
     spans.files.extend(arm_sql.iter().chain(&teardown).cloned());
     table.finish();
     Some(ServerSide { arm_sql: arm_sql?.value, arm_teardown_sql: teardown.map(|it| it.value), attribution_tables })

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::diagnostic::Problems;
 use crate::document::{At, Document, Table, number};
-use crate::id::ProfileId;
+use crate::id::{Class, ProfileId};
 use crate::units::parse_bytes;
 
 use super::{
@@ -35,12 +35,15 @@ fn profile(root: Table<'_, '_>, stem: &str) -> Option<Environment> {
         let message = format!("id `{}` is not the name of the file, `{stem}`", id.value);
         root.doc.report("id_not_file", id.span.clone(), message, None);
     }
-    let class = root.word("class");
+    let class: Option<At<Class>> = root.word("class");
     let runtime = root.word("runtime");
     let caveats = root.text("caveats");
     let envelope_scale = envelope_scale(&root);
     let host = root.table("host").and_then(host);
     let infra = root.table("infra").and_then(infra);
+    if let (Some(class), Some(host)) = (&class, &host) {
+        authority(root.doc, class, host, envelope_scale);
+    }
     let aa_spread = root.table("noise").and_then(|table| {
         let spread = table.number("aa_spread");
         if let Some(spread) = &spread
@@ -54,6 +57,12 @@ fn profile(root: Table<'_, '_>, stem: &str) -> Option<Environment> {
     });
     let ceilings = root.maybe_table("ceiling").and_then(|table| {
         let file = table.text("file");
+        if let Some(file) = &file
+            && file.value.split('/').any(|part| part.is_empty() || part == "..")
+        {
+            let message = format!("`{}` is not a path below the profile's folder", file.value);
+            table.doc.report("bad_path", file.span.clone(), message, None);
+        }
         table.finish();
         file
     });
@@ -145,6 +154,26 @@ fn image(table: &Table<'_, '_>) -> Option<ImageSource> {
 /// A Docker host; an empty name is this host.
 fn docker_host(table: &Table<'_, '_>) -> Option<String> {
     table.maybe_text("docker_host").map(|host| host.value).filter(|host| !host.is_empty())
+}
+
+/// Authoritative numbers are of a host that is described and of an envelope that does not depend on it.
+fn authority(doc: &Document<'_>, class: &At<Class>, host: &Host, scale: Option<EnvelopeScale>) {
+    if class.value != Class::Authoritative {
+        return;
+    }
+    let stated = [
+        ("cpu", host.cpu.is_some()),
+        ("cores", host.cores.is_some()),
+        ("memory", host.memory.is_some()),
+        ("arch", host.arch.is_some()),
+        ("os", host.os.is_some()),
+        ("a fixed envelope_scale", scale != Some(EnvelopeScale::Auto)),
+    ];
+    let lacking: Vec<&str> = stated.into_iter().filter(|(_, stated)| !stated).map(|(what, _)| what).collect();
+    if !lacking.is_empty() {
+        let message = format!("an authoritative profile states {}; this one does not", lacking.join(", "));
+        doc.report("undescribed_authority", class.span.clone(), message, None);
+    }
 }
 
 /// A positive number, or `"auto"`.

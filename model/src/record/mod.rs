@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::comparability::Key;
+use crate::digest::Digest;
 use crate::flag::Flag;
 use crate::id::{Approach, EntrantId, EnvId, Mode, RunId, SittingId, Trigger, WireFormat, WorkloadId};
 use crate::metric::{Latency, Metric, Metrics};
@@ -86,6 +87,9 @@ pub struct Measurement {
     /// The raw samples, relative to the archive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<String>,
+    /// The digest of that file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series_digest: Option<Digest>,
     /// What the gates found; none if it did not come to that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gates: Option<GateFacts>,
@@ -223,8 +227,22 @@ pub struct Verdict {
     pub smallest_visible: BTreeMap<Metric, f64>,
     /// What a reader should know about the sitting as a whole.
     pub flags: Vec<Flag>,
+    /// Where the files that the sitting wrote to ended, by their path in the archive: nothing before these lines can
+    /// change, or be taken off the end, unseen.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub heads: BTreeMap<String, Head>,
     /// When.
     pub ts: Timestamp,
+}
+
+/// The end of a file's chain at some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    /// Lines of the file.
+    pub lines: u64,
+    /// The digest of the last of them.
+    pub digest: Digest,
 }
 
 /// Closes a line that a crash left unfinished, so that the next record starts on a line of its own.

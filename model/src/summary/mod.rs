@@ -3,7 +3,9 @@
 //! The terminal and the page draw the same summary. An arm stands with the runs of its newest sitting in a group;
 //! earlier ones are counted.
 
+mod compare;
 mod rank;
+mod sitting;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,7 +18,9 @@ use crate::record::{Measurement, Record, Retraction, Verdict};
 use crate::stats;
 use crate::status::Status;
 
-pub use rank::{Control, control, smallest_visible};
+pub use compare::{Chosen, CompareError, Comparison, Difference, Side, compare, sittings_of};
+pub use rank::{Control, control, smallest_visible, told_apart};
+pub use sitting::verdict;
 pub use table::{Style, table};
 
 /// Records that may be drawn together.
@@ -81,7 +85,7 @@ impl Run<'_> {
 }
 
 /// Values of one metric over an arm's runs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Figure {
     /// One value a run, by repetition.
     pub values: Vec<f64>,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::metric::Metric;
+use crate::metric::{Direction, Metric};
 use crate::record::Measurement;
-use crate::stats::{LEVEL, least_p, median, permutation_p};
+use crate::stats::{LEVEL, least_p, median, permutation_p, smallest_shift};
 
 use super::{Arm, Figure};
 
@@ -38,7 +38,8 @@ fn apart(a: f64, b: f64) -> Option<f64> {
 }
 
 /// Whether two arms' runs are told apart: by a permutation test, and by more than the control differs from itself.
-fn told_apart(a: &Figure, b: &Figure, aa_spread: f64) -> bool {
+#[must_use]
+pub fn told_apart(a: &Figure, b: &Figure, aa_spread: f64) -> bool {
     apart(a.median, b.median).is_some_and(|apart| apart > aa_spread) && permutation_p(&a.values, &b.values, 1) <= LEVEL
 }
 
@@ -62,16 +63,17 @@ pub(super) fn rank(arms: &mut [Arm<'_>], aa_spread: f64) {
     }
 }
 
-/// The smallest relative difference between two arms that their runs could have shown, by metric: more than the widest
-/// spread of an arm and more than the control's. None where there are too few runs for any difference to show.
+/// The smallest relative difference between two arms that runs as noisy as the noisiest arm's could have shown, by
+/// metric, and never less than the control differs from itself. None where no difference up to a doubling would show.
+/// Metrics that have no better direction are left out.
 #[must_use]
 pub fn smallest_visible(arms: &[Arm<'_>], aa_spread: &BTreeMap<Metric, f64>) -> BTreeMap<Metric, f64> {
     let of = |metric: &Metric| {
         let figures: Vec<&Figure> = arms.iter().filter_map(|arm| arm.figure(*metric)).collect();
-        let fewest = figures.iter().map(|figure| figure.values.len()).min().unwrap_or(0);
-        let widest = figures.iter().filter_map(|figure| figure.spread()).fold(0.0, f64::max);
-        let enough = least_p(fewest, fewest) <= LEVEL;
-        enough.then(|| (*metric, widest.max(aa_spread.get(metric).copied().unwrap_or(0.0))))
+        let fewest = figures.iter().map(|figure| figure.values.len()).min()?;
+        let noisiest = figures.iter().max_by(|a, b| a.spread().unwrap_or(0.0).total_cmp(&b.spread().unwrap_or(0.0)))?;
+        let shift = smallest_shift(&noisiest.values).filter(|_| least_p(fewest, fewest) <= LEVEL)?;
+        Some((*metric, shift.max(aa_spread.get(metric).copied().unwrap_or(0.0))))
     };
-    Metric::ALL.iter().filter_map(of).collect()
+    Metric::ALL.iter().filter(|metric| metric.direction() != Direction::Neutral).filter_map(of).collect()
 }

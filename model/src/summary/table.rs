@@ -97,6 +97,10 @@ fn notes(group: &Group<'_>, arms: &[&Arm<'_>], style: Style) -> String {
         None => "too few runs to tell arms apart: ranks are shared".to_owned(),
     };
     let _ = writeln!(out, "{}", style.paint("2", &visible));
+    if let Some(spread) = group.aa_spread.get(&Metric::CpuUsPerRow) {
+        let control = format!("the control differed from itself by {}", percent(*spread));
+        let _ = writeln!(out, "{}", style.paint("2", &control));
+    }
     for arm in arms {
         for run in arm.runs.iter().filter(|run| !run.record.status.is_measured()) {
             let what = format!("{}:{} rep {} {}", arm.entrant, arm.variant, run.record.rep, run.record.status);

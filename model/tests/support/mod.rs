@@ -1,5 +1,7 @@
 //! Made-up records for tests.
 
+#![allow(dead_code, clippy::allow_attributes, reason = "each test binary uses its part")]
+
 use std::collections::BTreeMap;
 
 use uuid::Uuid;
@@ -7,10 +9,10 @@ use weir_model::digest::Digest;
 use weir_model::environment::HostFacts;
 use weir_model::flag::Flag;
 use weir_model::id::{Approach, Class, Delivery, ProfileId, Role, RunId, SittingId, Trigger, WireFormat, WorkloadId};
-use weir_model::metric::Metric;
+use weir_model::metric::{Measured, Metric, Metrics};
 use weir_model::record::{
-    AppliedCaps, EntrantFacts, EnvFacts, Expected, GateFacts, Guarantees, InfraFacts, Knob, Measurement, ProtocolFacts,
-    Reading, Retraction, ServiceFacts, Window, Windows,
+    AppliedCaps, EntrantFacts, EnvFacts, Expected, GateFacts, Guarantees, Head, InfraFacts, Knob, Measurement,
+    ProtocolFacts, Reading, Retraction, ServiceFacts, Verdict, Window, Windows,
 };
 use weir_model::status::Status;
 
@@ -124,6 +126,7 @@ pub(crate) fn measurement(number: u64) -> Measurement {
             plateau: None,
         }),
         series: None,
+        series_digest: None,
         gates: Some(GateFacts {
             rows: Expected { expected: 72_000, got: 72_000 },
             duplicates: 0,
@@ -131,6 +134,47 @@ pub(crate) fn measurement(number: u64) -> Measurement {
         }),
         flags: vec![Flag::NoPlateau],
         note: String::new(),
+    }
+}
+
+/// A measured run with everything that a record can have.
+pub(crate) fn full_measurement(number: u64) -> Measurement {
+    let mut it = measurement(number);
+    let metrics =
+        Metric::ALL.iter().map(|metric| (*metric, Measured { value: 0.5, ci95: Some([0.4, 0.6]), n: Some(3) }));
+    let mut all = Metrics::new();
+    metrics.for_each(|(metric, measured)| all.set(metric, measured));
+    it.reading = Reading::Drain { metrics: all };
+    it.entrant.toolchain = Some("rustc 1".into());
+    it.entrant.commit = Some("abc".into());
+    it.infra.broker.image = Some(Digest::of("image"));
+    it.protocol.harness_commit = Some("abc".into());
+    it.env.host.governor = Some("performance".into());
+    it.env.host.smt = Some(false);
+    it.env.host.virtualisation = Some("kvm".into());
+    it.infra.ceilings = BTreeMap::from([("native".into(), 1e6)]);
+    let full = it.windows.as_ref().map(|windows| windows.full.clone());
+    if let Some(windows) = &mut it.windows {
+        windows.plateau = full;
+    }
+    it.series = Some("series/x.jsonl.zst".into());
+    it.series_digest = Some(Digest::of("series"));
+    it.flags = vec![Flag::SmtOn, Flag::CpuThrottled { share: 0.5 }, Flag::Virtualised { kind: "kvm".into() }];
+    it
+}
+
+/// What a sitting could tell apart, with everything that a verdict can have.
+pub(crate) fn full_verdict() -> Verdict {
+    let of = measurement(1);
+    let by_metric: BTreeMap<Metric, f64> = Metric::ALL.iter().map(|metric| (*metric, 0.01)).collect();
+    Verdict {
+        sitting: of.sitting,
+        env: of.env.id,
+        aa_spread: by_metric.clone(),
+        smallest_visible: by_metric,
+        flags: vec![Flag::AaSpreadExceeded { spread: 0.5, declared: 0.05 }],
+        heads: BTreeMap::from([("x/rill/2026-12.jsonl".into(), Head { lines: 3, digest: Digest::of("") })]),
+        ts: "2026-12-01T11:00:00Z".parse().unwrap(),
     }
 }
 
