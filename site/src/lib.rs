@@ -1,9 +1,9 @@
 //! Reads the archive and draws Weir's pages: static files that ask no other host for anything.
 
 mod chart;
+mod out;
 mod page;
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -74,13 +74,7 @@ pub fn publish(results: &Path, entrants: &Path, environments: &Path, out: &Path)
     let environments = Environment::load_all(environments)?;
     let groups = summarise(published(&contents));
     let html = page::Page::new(&contents, &groups, &entrants, &environments).render()?;
-    let index = out.join("index.html");
-    let written = fs::create_dir_all(out).and_then(|()| {
-        let unfinished = out.join(".index.html.new");
-        fs::write(&unfinished, &html)?;
-        fs::rename(&unfinished, &index)
-    });
-    written.map_err(|source| PublishError::Write { path: index.clone(), source })?;
+    let index = out::write(out, "index.html", &html)?;
     Ok(Published {
         index,
         records: contents.records.len(),
