@@ -46,7 +46,7 @@ fn repository() -> PathBuf {
 }
 
 /// The example that cargo built beside this test.
-fn liar() -> PathBuf {
+pub fn liar() -> PathBuf {
     let test = std::env::current_exe().expect("this test");
     let release = test.parent().and_then(Path::parent).expect("deps of a profile");
     release.join("examples/liar")

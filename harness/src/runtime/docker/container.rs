@@ -56,6 +56,8 @@ pub(super) fn body(service: &Service, contained: &Contained, labels: &Labels, ne
         volumes: Some(vec![RUN_DIR.to_owned()]),
         host_config: Some(HostConfig {
             network_mode: Some(network.to_owned()),
+            // signals do to a service what they would do to a process; alone, it would be the init that ignores them
+            init: Some(true),
             binds: Some(contained.volumes.iter().map(|(volume, path)| format!("{volume}:{path}")).collect()),
             port_bindings: Some(bindings.collect()),
             log_config: Some(HostConfigLogConfig { typ: Some("json-file".into()), config: None }),

@@ -36,6 +36,14 @@ pub enum DockerError {
         /// The engine's reason.
         source: Box<bollard::errors::Error>,
     },
+    /// Another sitting runs on it.
+    #[error("the Docker engine {} is busy: sitting {owner} runs there", shown(host))]
+    Busy {
+        /// The engine's host.
+        host: String,
+        /// The sitting's process and id.
+        owner: String,
+    },
     /// There is no such image.
     #[error("there is no image `{image}`")]
     NoImage {
@@ -83,6 +91,7 @@ impl Coded for DockerError {
             Self::Address { .. } => "docker_address",
             Self::Tunnel { .. } => "docker_tunnel",
             Self::Request { .. } | Self::Silent { .. } => "docker_request",
+            Self::Busy { .. } => "docker_busy",
             Self::NoImage { .. } => "image_missing",
             Self::Swapped { .. } => "image_swapped",
             Self::Build { .. } => "image_build",
@@ -96,11 +105,25 @@ impl Coded for DockerError {
                 "start one (Debian: `apt-get install docker.io`, then `dockerd`), or name another in DOCKER_HOST"
                     .into(),
             ),
+            Self::Busy { .. } => Some(
+                "two sittings disturb each other: wait for it; if its host is gone, remove the containers labelled \
+                 io.weir.owner"
+                    .into(),
+            ),
             Self::NoImage { .. } => Some("`bench build` makes or pulls every image of an environment".into()),
             Self::Swapped { .. } => Some("let nothing else build or tag images while a sitting runs".into()),
             _ => None,
         }
     }
+
+    fn refused(&self) -> bool {
+        matches!(self, Self::Busy { .. })
+    }
+}
+
+/// An engine's host for people.
+fn shown(host: &str) -> &str {
+    if host.is_empty() { "of this host" } else { host }
 }
 
 impl DockerError {

@@ -52,7 +52,7 @@ impl DockerRuntime {
     /// sittings left on them is removed first.
     ///
     /// # Errors
-    /// When an engine does not answer or makes no network.
+    /// When an engine does not answer or makes no network; [`DockerError::Busy`] when another sitting runs there.
     pub fn new(sitting: &str, hosts: &BTreeSet<String>) -> Result<Self, DockerError> {
         let labels = Labels::new(sitting);
         let network = format!("weir-{}", labels.owner());
@@ -65,6 +65,9 @@ impl DockerRuntime {
             let swept = engine.sweep()?;
             if swept != Swept::default() {
                 eprintln!("removed what dead sittings left: {swept}");
+            }
+            if let Some(owner) = engine.holder()? {
+                return Err(DockerError::Busy { host: engine.host().to_owned(), owner });
             }
             if engine.cgroup_version()? == 1 {
                 version = Version::V1;

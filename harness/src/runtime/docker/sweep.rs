@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use bollard::models::ContainerSummary;
 use bollard::query_parameters::{ListContainersOptionsBuilder, ListNetworksOptionsBuilder};
 
 use super::DockerError;
@@ -31,11 +32,9 @@ impl Engine {
     /// # Errors
     /// When the engine cannot list them.
     pub fn sweep(&self) -> Result<Swept, DockerError> {
-        let labelled = HashMap::from([("label".to_owned(), vec![OWNER.to_owned()])]);
-        let options = ListContainersOptionsBuilder::default().all(true).filters(&labelled).build();
-        let containers = self.ask("list containers", self.docker().list_containers(Some(options)))?;
+        let labelled = labelled();
         let mut swept = Swept::default();
-        for container in containers {
+        for container in self.ours()? {
             let labels = container.labels.unwrap_or_default();
             if let Some(id) = container.id.filter(|_| self.labels().left_behind(&labels, self.is_local())) {
                 self.remove(&id);
@@ -53,4 +52,24 @@ impl Engine {
         }
         Ok(swept)
     }
+
+    /// The sitting that runs on this engine, if it is another than this one's.
+    ///
+    /// # Errors
+    /// When the engine cannot list its containers.
+    pub fn holder(&self) -> Result<Option<String>, DockerError> {
+        let owners = self.ours()?.into_iter().filter_map(|container| container.labels?.remove(OWNER));
+        Ok(owners.into_iter().find(|owner| owner != self.labels().owner()))
+    }
+
+    /// Containers of sittings, dead or alive.
+    fn ours(&self) -> Result<Vec<ContainerSummary>, DockerError> {
+        let options = ListContainersOptionsBuilder::default().all(true).filters(&labelled()).build();
+        self.ask("list containers", self.docker().list_containers(Some(options)))
+    }
+}
+
+/// What carries a sitting's label.
+fn labelled() -> HashMap<String, Vec<String>> {
+    HashMap::from([("label".to_owned(), vec![OWNER.to_owned()])])
 }
