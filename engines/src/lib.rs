@@ -4,6 +4,7 @@
 //! [`read::Decoder`] turns records into flat Arrow batches; a [`sql::Transform`] filters and projects them; a sink writes
 //! them. [`run`] joins these for files and for Kafka.
 
+mod agg;
 pub mod cli;
 pub mod connect;
 pub mod error;

@@ -26,6 +26,21 @@ pub struct Plan {
     pub limit: Option<u64>,
 }
 
+impl Plan {
+    /// Whether rows depend on rows before them: an aggregate or a join of streams.
+    #[must_use]
+    pub fn keeps_state(&self) -> bool {
+        fn keeps(node: &Node) -> bool {
+            match node {
+                Node::Source { .. } => false,
+                Node::Aggregate { .. } | Node::Join { .. } => true,
+                Node::Union { inputs, .. } => inputs.iter().any(keeps),
+            }
+        }
+        keeps(&self.root)
+    }
+}
+
 /// A stream or a table.
 #[derive(Debug, Clone)]
 pub struct Input {
@@ -102,6 +117,8 @@ pub enum Step {
 pub struct Aggregate {
     /// The window of the GROUP BY.
     pub window: Window,
+    /// Schema of the rows that reach it.
+    pub input: SchemaRef,
     /// Event time, `Timestamp(Microsecond)`; there when there is a window.
     pub time: Option<usize>,
     /// Columns of the GROUP BY without the window, in its order.
@@ -208,6 +225,10 @@ pub enum Function {
 pub struct IntervalJoin {
     /// Which rows without a partner stay.
     pub kind: JoinKind,
+    /// Schema of the left rows.
+    pub left: SchemaRef,
+    /// Schema of the right rows.
+    pub right: SchemaRef,
     /// Key columns of the left rows; may be empty.
     pub left_keys: Vec<usize>,
     /// Key columns of the right rows, of the same types.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::emit::{Handing, NEVER_LATE, Next};
-use super::operator::{BEGINNING, END, Emit};
+use super::operator::{BEGINNING, END, Emit, Late};
 use super::tree::Target;
 use super::worker::{Haul, Refusal};
 use super::{Flow, in_order};
@@ -17,9 +17,7 @@ impl Flow<'_> {
         let stop_at = if self.options.skip { None } else { refused.first().map(|r| (r.leaf, r.order)) };
         for haul in &mut hauls {
             self.progress.totals.records += haul.records;
-            self.progress.late += haul.late.wholly;
-            self.progress.partly_late += haul.late.partly;
-            self.progress.timeless += haul.late.timeless;
+            self.count_late(haul.late);
             self.progress.ahead += haul.ahead;
         }
         self.write_outputs(&mut hauls, stop_at)?;
@@ -27,6 +25,12 @@ impl Flow<'_> {
         self.keep_left_out(&mut hauls)?;
         self.observe(&hauls);
         Ok(())
+    }
+
+    fn count_late(&mut self, late: Late) {
+        self.progress.late += late.wholly;
+        self.progress.partly_late += late.partly;
+        self.progress.timeless += late.timeless;
     }
 
     /// Writes rows that go straight to the sink, in order; those before a record that ends the run still leave.
@@ -61,7 +65,7 @@ impl Flow<'_> {
         kept.sort_by_key(|k| (k.leaf, k.order, k.place));
         for one in kept {
             let at = self.leaves[one.leaf].source.locate(one.place);
-            self.watcher.left_out(&at, one.why, &one.row)?;
+            self.watcher.left_out(Some(&at), one.why, &one.row)?;
         }
         Ok(())
     }
@@ -138,7 +142,13 @@ impl Flow<'_> {
 
     fn exchange(&mut self, number: usize) -> Result<(), Error> {
         let operator = &mut self.tree.stages[number].operator;
-        self.pool.install(|| operator.exchange())
+        self.pool.install(|| operator.exchange())?;
+        let (late, rows) = operator.take_late();
+        self.count_late(late);
+        if self.watcher.keeps_late() {
+            rows.iter().try_for_each(|row| self.watcher.left_out(None, "late", row))?;
+        }
+        Ok(())
     }
 
     /// Advances one stage; what was out before a restart is made again and thrown away.

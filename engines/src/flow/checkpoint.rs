@@ -184,10 +184,11 @@ impl Flow<'_> {
         manifest.leaves = leaves.collect();
         (manifest.sink, manifest.left, manifest.finished) = (sink, self.out.left, finished);
         (manifest.records, manifest.rows) = (self.progress.totals.records, self.out.rows);
-        let mut frozen: Vec<(bool, Box<dyn Run>)> = Vec::new();
+        let mut frozen: Vec<Box<dyn Run>> = Vec::new();
         for (stage, runs) in self.tree.stages.iter_mut().zip(&checkpoints.runs) {
             let whole = runs.is_empty() || runs.len() >= MOST_RUNS;
-            frozen.push((whole, stage.operator.freeze(whole)));
+            let (whole, run) = stage.operator.freeze(whole);
+            frozen.push(run);
             let runs = if whole { vec![] } else { runs.clone() };
             manifest.stages.push(StageManifest { closed: stage.closed, runs });
         }
@@ -306,12 +307,8 @@ fn same(saved: &Identity, own: &Identity) -> Result<(), Error> {
     if saved.output != own.output { differs("output", &saved.output, &own.output) } else { Ok(()) }
 }
 
-fn write(
-    directory: &Directory,
-    mut manifest: Manifest,
-    frozen: Vec<(bool, Box<dyn Run>)>,
-) -> Result<Manifest, StateError> {
-    for (number, (_, run)) in frozen.into_iter().enumerate() {
+fn write(directory: &Directory, mut manifest: Manifest, frozen: Vec<Box<dyn Run>>) -> Result<Manifest, StateError> {
+    for (number, run) in frozen.into_iter().enumerate() {
         let path = directory.run(manifest.number, number);
         let mut out = RunWriter::create(&path)?;
         run.write(&mut out)?;

@@ -66,13 +66,14 @@ pub trait Watcher: Send {
     /// It cannot be kept.
     fn refused(&mut self, bad: &crate::read::BadRecord, payload: &[u8]) -> Result<(), Error>;
 
-    /// A row was left out for its event time: `late` or `ahead`.
+    /// A row was left out for its event time: `late` or `ahead`. Where it stood is known unless it was found late among the
+    /// rows of other workers.
     ///
     /// # Errors
     /// It cannot be kept.
     fn left_out(
         &mut self,
-        at: &crate::read::Position,
+        at: Option<&crate::read::Position>,
         why: &'static str,
         row: &arrow::record_batch::RecordBatch,
     ) -> Result<(), Error>;

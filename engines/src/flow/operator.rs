@@ -28,6 +28,14 @@ pub trait Shard: Send {
     fn push(&mut self, input: usize, batch: &RecordBatch, closed: i64, order: u64) -> Result<Late, Error>;
 }
 
+impl std::ops::AddAssign for Late {
+    fn add_assign(&mut self, other: Self) {
+        self.wholly += other.wholly;
+        self.partly += other.partly;
+        self.timeless += other.timeless;
+    }
+}
+
 /// How many rows of a batch came late.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Late {
@@ -56,6 +64,11 @@ pub trait Operator: Send {
     /// A value cannot be taken up.
     fn exchange(&mut self) -> Result<(), Error>;
 
+    /// Rows that turned out to be late in [`Operator::exchange`] since the last call, as they reached the operator.
+    fn take_late(&mut self) -> (Late, Vec<RecordBatch>) {
+        (Late::default(), vec![])
+    }
+
     /// Emits what no row at or after `watermark` can change, in order, and forgets it. [`END`]: everything.
     ///
     /// # Errors
@@ -79,8 +92,9 @@ pub trait Operator: Send {
     fn spill(&mut self, directory: &Path) -> Result<(), Error>;
 
     /// Freezes what has changed since the last call, or with `whole` the whole state: cheap, whatever its size. A whole
-    /// run replaces all runs before it; the others add to them.
-    fn freeze(&mut self, whole: bool) -> Box<dyn Run>;
+    /// run replaces all runs before it; the others add to them. Says whether the run is whole: it may be although it was not
+    /// asked to.
+    fn freeze(&mut self, whole: bool) -> (bool, Box<dyn Run>);
 
     /// Takes up a run of a checkpoint, in the order they were written, before any row. What the watermark of the
     /// checkpoint has made final is left out.

@@ -273,9 +273,7 @@ impl Taking<'_, '_> {
             Target::Stage(stage, input) => {
                 let order = (leaf as u64) << 48 | order;
                 let late = self.shards[stage].push(input, &batch, closed, order)?;
-                self.haul.late.wholly += late.wholly;
-                self.haul.late.partly += late.partly;
-                self.haul.late.timeless += late.timeless;
+                self.haul.late += late;
                 Ok(late)
             }
             Target::Sink => {

@@ -45,7 +45,7 @@ macro_rules! stub {
             fn spill(&mut self, _: &std::path::Path) -> Result<(), Error> {
                 Ok(())
             }
-            fn freeze(&mut self, _: bool) -> Box<dyn crate::state::run::Run> {
+            fn freeze(&mut self, _: bool) -> (bool, Box<dyn crate::state::run::Run>) {
                 unimplemented!()
             }
             fn restore(&mut self, _: &crate::state::run::RunFile, _: i64) -> Result<(), Error> {
@@ -54,5 +54,4 @@ macro_rules! stub {
         }
     };
 }
-pub(crate) use stub;
 stub!(IntervalJoin, plan::IntervalJoin);

@@ -1,4 +1,5 @@
 //! State: group keys, runs of entries in files, checkpoints.
 
 pub mod checkpoint;
+pub(crate) mod keys;
 pub mod run;

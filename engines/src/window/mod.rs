@@ -1,5 +1,14 @@
-//! Stub.
-use crate::error::Error;
-use crate::plan;
-crate::join::stub!(PaneAggregate, plan::Aggregate);
-crate::join::stub!(SessionAggregate, plan::Aggregate);
+//! Windows: the state of groups by pane or by session.
+
+mod aggregate;
+mod output;
+mod pane;
+mod session;
+mod sessions;
+mod shard;
+mod slots;
+mod spill;
+mod time;
+
+pub use aggregate::PaneAggregate;
+pub use session::SessionAggregate;
