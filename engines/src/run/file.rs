@@ -57,7 +57,7 @@ pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Totals, Error
     let sink = open_sink(cli, to, &query)?;
     let mut job = Job {
         decoder,
-        transform: query.worker(),
+        transform: query.worker().ok_or_else(|| Error::source("not stateless", ""))?,
         sink,
         skip: cli.bad_records == BadRecords::Skip,
         left: query.limit().unwrap_or(u64::MAX),

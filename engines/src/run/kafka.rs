@@ -43,6 +43,9 @@ pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Totals, Error
         print!("{}", query.explain());
         return Ok(Totals::default());
     }
+    let Some(transform) = query.worker() else {
+        return Err(Error::source("a query that keeps state cannot run without the flow", "report this as a bug"));
+    };
     let sink = Target::open(cli, to, &query)?;
     let workers = args.threads.map_or_else(cpus, usize::from);
     let (offsets, gate) = (Arc::new(Offsets::default()), Arc::new(Gate::default()));
@@ -67,7 +70,7 @@ pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Totals, Error
         made.push(Worker::new(
             (&shared, &source, number),
             format.decoder(query.reads())?,
-            query.worker(),
+            transform.clone(),
             output,
             ends,
         ));

@@ -12,7 +12,7 @@ use datafusion_functions::core::planner::CoreFunctionPlanner;
 use datafusion_functions::datetime::planner::DatetimeFunctionPlanner;
 use datafusion_functions::unicode::planner::UnicodeFunctionPlanner;
 
-use super::functions;
+use super::{aggregates, functions};
 
 /// Functions that need more of a query engine than there is here, or say nothing about a record.
 const LEFT_OUT: &[&str] =
@@ -46,8 +46,9 @@ pub(super) fn is_impure(name: &str) -> bool {
 
 /// A hint that names the functions spelled most like `name`.
 pub(super) fn closest_function(name: &str) -> String {
-    closest(name, FUNCTIONS.keys().map(String::as_str)).map_or_else(
-        || "scalar functions on text, numbers and timestamps are supported".to_owned(),
+    let known = FUNCTIONS.keys().map(String::as_str).chain(aggregates::NAMES).chain(functions::WINDOWS);
+    closest(name, known).map_or_else(
+        || "scalar functions on text, numbers and timestamps, and the usual aggregates, are supported".to_owned(),
         |found| format!("did you mean {found}?"),
     )
 }
@@ -115,15 +116,15 @@ impl ContextProvider for Catalog {
     }
 
     fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
-        function(name)
+        function(name).or_else(|| functions::marker(name))
     }
 
     fn get_higher_order_meta(&self, _name: &str) -> Option<Arc<HigherOrderUDF>> {
         None
     }
 
-    fn get_aggregate_meta(&self, _name: &str) -> Option<Arc<AggregateUDF>> {
-        None
+    fn get_aggregate_meta(&self, name: &str) -> Option<Arc<AggregateUDF>> {
+        aggregates::aggregate(name)
     }
 
     fn get_window_meta(&self, _name: &str) -> Option<Arc<WindowUDF>> {
@@ -147,7 +148,7 @@ impl ContextProvider for Catalog {
     }
 
     fn udaf_names(&self) -> Vec<String> {
-        vec![]
+        aggregates::NAMES.iter().map(|name| (*name).to_owned()).collect()
     }
 
     fn udwf_names(&self) -> Vec<String> {

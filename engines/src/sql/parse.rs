@@ -1,48 +1,66 @@
 //! From text to a syntax tree that only holds what this engine runs.
 //!
-//! `FROM stream, UNNEST(list) AS e` becomes `FROM stream, e`: the planner resolves `e.field` as a column of a second table,
-//! and the decoder does the unnesting.
+//! Every use of a stream or table in a FROM becomes a table of its own, so that the planner keeps them apart; `UNNEST(list) AS
+//! e` becomes a table of the list's elements beside its stream.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Fields};
-use datafusion_sql::sqlparser::ast::{
-    Expr, Ident, JoinConstraint, JoinOperator, LimitClause, ObjectName, Query, Select, SetExpr, Statement, TableAlias,
-    TableFactor, Value, visit_expressions_mut,
-};
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
+use datafusion_sql::sqlparser::ast::{Expr, Ident, LimitClause, Query, Statement, Value, VisitMut as _, VisitorMut};
 use datafusion_sql::sqlparser::dialect::GenericDialect;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
-use datafusion_sql::sqlparser::tokenizer::Tokenizer;
+use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Word};
 
-use super::{SourceSchema, SqlError, refuse};
+use super::sources::Sources;
+use super::{SourceSchema, SqlError, names, refuse};
+use crate::plan::Role;
 
 /// A query in the form the planner takes.
 #[derive(Debug)]
 pub(super) struct Parsed {
     pub(super) query: Query,
-    /// Name the query gives to the stream.
-    pub(super) stream: String,
-    pub(super) unnest: Option<Unnest>,
+    pub(super) tables: Vec<Table>,
     pub(super) limit: Option<u64>,
 }
 
-/// `UNNEST(path) AS alias(columns)`.
-#[derive(Debug)]
-pub(super) struct Unnest {
-    pub(super) alias: String,
-    pub(super) columns: Vec<String>,
-    /// Path of the list from the record's root, as the schema spells it.
-    pub(super) path: Vec<String>,
+/// A table the planner sees.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    /// Unique.
+    pub(super) name: String,
+    pub(super) schema: SchemaRef,
+    pub(super) of: Of,
 }
 
-pub(super) fn parse(sql: &str, source: &SourceSchema) -> Result<Parsed, SqlError> {
+/// What a table stands for.
+#[derive(Debug, Clone)]
+pub(super) enum Of {
+    /// One use of the source of this index.
+    Source(usize),
+    /// The elements of a list of the table of this index.
+    Elements {
+        /// The table.
+        table: usize,
+        /// Path of the list from the record's root.
+        list: Vec<String>,
+        /// Path of every column from the element; empty when the element itself is the column.
+        paths: Vec<Vec<String>>,
+    },
+}
+
+/// Prefix of names that no query can write by accident.
+pub(super) const OWN: &str = "\u{0}";
+
+pub(super) fn parse(sql: &str, sources: &[(SourceSchema, Role)]) -> Result<Parsed, SqlError> {
     let dialect = GenericDialect {};
     let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location().map_err(|e| syntax(e.into()))?;
     if tokens.len() > refuse::MAX_TOKENS {
         let what = format!("a query of more than {} words and signs", refuse::MAX_TOKENS);
         return Err(SqlError::not_supported(what, "shorten it"));
     }
+    let (tokens, asof) = plain_joins(tokens);
     let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
     let mut statements = parser.parse_statements().map_err(syntax)?;
     let statement = match (statements.pop(), statements.is_empty()) {
@@ -55,17 +73,17 @@ pub(super) fn parse(sql: &str, source: &SourceSchema) -> Result<Parsed, SqlError
     };
     let mut query = *query;
     refuse::depth(&query)?;
-    refuse::query(&query)?;
     let limit = take_limit(&mut query)?;
-    let select = select_of(&mut query)?;
-    refuse::select(select)?;
-    let (stream, unnest) = take_sources(select, source)?;
-    resolve_case(&mut query, source, &stream, unnest.as_ref());
+    let mut taking = Sources::new(sources, asof);
+    taking.query(&mut query, &[])?;
+    let tables = taking.tables;
+    names::resolve_case(&mut query, &tables);
     refuse::expressions(&query)?;
-    Ok(Parsed { query, stream, unnest, limit })
+    count_star(&mut query);
+    Ok(Parsed { query, tables, limit })
 }
 
-fn syntax(error: ParserError) -> SqlError {
+pub(super) fn syntax(error: ParserError) -> SqlError {
     let reason = match error {
         ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
         ParserError::RecursionLimitExceeded => "the query is nested too deeply".into(),
@@ -73,11 +91,55 @@ fn syntax(error: ParserError) -> SqlError {
     SqlError::Syntax { reason }
 }
 
-fn select_of(query: &mut Query) -> Result<&mut Select, SqlError> {
-    match query.body.as_mut() {
-        SetExpr::Select(select) => Ok(select),
-        _ => Err(SqlError::not_supported("a query without SELECT", refuse::SUPPORTED)),
+/// Makes plain joins of ASOF joins and says which they are, counted from the beginning; `MATCH_CONDITION (…) ON …` becomes a
+/// part of the ON.
+fn plain_joins(tokens: Vec<TokenWithSpan>) -> (Vec<TokenWithSpan>, HashSet<usize>) {
+    let is = |token: &Token, word: &str| matches!(token, Token::Word(w) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(word));
+    let mut plain: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let (mut joins, mut asof, mut pending, mut matching) = (0, HashSet::new(), false, None);
+    let (mut depth, mut joined_on) = (0_usize, false);
+    for token in tokens {
+        match &token.token {
+            t if is(t, "asof") => {
+                pending = true;
+                continue;
+            }
+            t if is(t, "join") => {
+                if std::mem::take(&mut pending) {
+                    asof.insert(joins);
+                }
+                joins += 1;
+            }
+            t if is(t, "match_condition") => {
+                let word = Word {
+                    value: "ON".into(),
+                    quote_style: None,
+                    keyword: datafusion_sql::sqlparser::keywords::Keyword::ON,
+                };
+                plain.push(TokenWithSpan { token: Token::Word(word), span: token.span });
+                matching = Some(depth);
+                continue;
+            }
+            Token::LParen => depth += 1,
+            Token::RParen => {
+                depth = depth.saturating_sub(1);
+                joined_on = matching == Some(depth);
+            }
+            t if joined_on && is(t, "on") => {
+                let word = Word {
+                    value: "AND".into(),
+                    quote_style: None,
+                    keyword: datafusion_sql::sqlparser::keywords::Keyword::AND,
+                };
+                plain.push(TokenWithSpan { token: Token::Word(word), span: token.span });
+                (joined_on, matching) = (false, None);
+                continue;
+            }
+            _ => {}
+        }
+        plain.push(token);
     }
+    (plain, asof)
 }
 
 fn take_limit(query: &mut Query) -> Result<Option<u64>, SqlError> {
@@ -101,139 +163,33 @@ fn take_limit(query: &mut Query) -> Result<Option<u64>, SqlError> {
     }
 }
 
-/// Replaces the FROM clause by plain table names and says what they stand for.
-fn take_sources(select: &mut Select, source: &SourceSchema) -> Result<(String, Option<Unnest>), SqlError> {
-    let mut factors = Vec::new();
-    for table in select.from.drain(..) {
-        factors.push(table.relation);
-        for join in table.joins {
-            match (&join.join_operator, &join.relation) {
-                (JoinOperator::CrossJoin(JoinConstraint::None), TableFactor::UNNEST { .. }) => {
-                    factors.push(join.relation)
-                }
-                _ => {
-                    return Err(SqlError::not_supported(
-                        "JOIN",
-                        "joins are not yet part of the stateless engine; UNNEST a list with FROM stream, UNNEST(list) AS e",
-                    ));
-                }
+/// `count(*)` and `count()` count rows like `count(1)` does.
+fn count_star(query: &mut Query) {
+    use datafusion_sql::sqlparser::ast::{FunctionArg, FunctionArgExpr, FunctionArguments};
+    struct Stars;
+    impl VisitorMut for Stars {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            let Expr::Function(call) = expr else { return ControlFlow::Continue(()) };
+            let FunctionArguments::List(list) = &mut call.args else { return ControlFlow::Continue(()) };
+            let star = matches!(list.args.as_slice(), [] | [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]);
+            if star && call.name.to_string().eq_ignore_ascii_case("count") {
+                let one = Expr::value(Value::Number("1".into(), false));
+                list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(one))];
             }
+            ControlFlow::Continue(())
         }
     }
-    factors.iter().try_for_each(refuse::stream)?;
-    let mut factors = factors.into_iter();
-    let stream = match factors.next() {
-        Some(TableFactor::Table { name, alias, args: None, .. }) => stream_name(&name, alias)?,
-        Some(TableFactor::Derived { .. }) => {
-            return Err(SqlError::not_supported("a derived table in FROM", refuse::SUPPORTED));
-        }
-        Some(_) => {
-            return Err(SqlError::not_supported(
-                "FROM without a stream's name first",
-                "write FROM stream, then UNNEST(list) AS e",
-            ));
-        }
-        None => return Err(SqlError::not_supported("a query without FROM", refuse::SUPPORTED)),
-    };
-    let unnest = match factors.next() {
-        None => None,
-        Some(TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality: false, .. }) => {
-            Some(unnest_clause(alias, &array_exprs, &stream, source)?)
-        }
-        Some(TableFactor::UNNEST { .. }) => {
-            return Err(SqlError::not_supported(
-                "UNNEST WITH ORDINALITY or WITH OFFSET",
-                "read a sequence field of the element instead",
-            ));
-        }
-        Some(_) => {
-            return Err(SqlError::not_supported(
-                "a second stream or table in FROM",
-                "joins are not yet part of the stateless engine",
-            ));
-        }
-    };
-    if factors.next().is_some() {
-        return Err(SqlError::not_supported("more than one UNNEST", "unnest one list per query"));
-    }
-    if unnest.as_ref().is_some_and(|u| u.alias == stream) {
-        return Err(SqlError::Ambiguous { name: stream, hint: "give the unnested list another alias".into() });
-    }
-    let names = std::iter::once(stream.clone()).chain(unnest.as_ref().map(|u| u.alias.clone()));
-    select.from = plain_from(names)?;
-    Ok((stream, unnest))
+    let _ = query.visit(&mut Stars);
 }
 
-fn plain_from(
-    names: impl Iterator<Item = String>,
-) -> Result<Vec<datafusion_sql::sqlparser::ast::TableWithJoins>, SqlError> {
-    let list: Vec<String> = names.map(|n| format!("\"{}\"", n.replace('"', "\"\""))).collect();
-    let text = format!("SELECT 1 FROM {}", list.join(", "));
-    let mut statements = Parser::parse_sql(&GenericDialect {}, &text).map_err(syntax)?;
-    match statements.pop() {
-        Some(Statement::Query(query)) => match *query.body {
-            SetExpr::Select(select) => Ok(select.from),
-            _ => Ok(vec![]),
-        },
-        _ => Ok(vec![]),
-    }
-}
-
-fn normal(ident: &Ident) -> String {
+pub(super) fn normal(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_ascii_lowercase() }
 }
 
-fn stream_name(name: &ObjectName, alias: Option<TableAlias>) -> Result<String, SqlError> {
-    if let Some(alias) = alias {
-        return if alias.columns.is_empty() {
-            Ok(normal(&alias.name))
-        } else {
-            Err(SqlError::not_supported("renaming a stream's columns in FROM", "rename them with AS in SELECT"))
-        };
-    }
-    match name.0.as_slice() {
-        [part] => part
-            .as_ident()
-            .map(normal)
-            .ok_or_else(|| SqlError::not_supported("a table function in FROM", refuse::SUPPORTED)),
-        _ => Err(SqlError::not_supported(
-            format!("the qualified stream name {name}"),
-            "write the stream's name in double quotes when it holds a dot or a dash",
-        )),
-    }
-}
-
-fn unnest_clause(
-    alias: Option<TableAlias>,
-    arrays: &[Expr],
-    stream: &str,
-    source: &SourceSchema,
-) -> Result<Unnest, SqlError> {
-    let parts: Vec<&Ident> = match arrays {
-        [Expr::Identifier(ident)] => vec![ident],
-        [Expr::CompoundIdentifier(idents)] => idents.iter().collect(),
-        _ => {
-            return Err(SqlError::not_supported(
-                "UNNEST of an expression",
-                "UNNEST a list field of the record: UNNEST(events) AS e",
-            ));
-        }
-    };
-    let fields = source.schema.fields();
-    let path = match (list_path(&parts, fields), parts.split_first()) {
-        (Some(path), _) => path,
-        (None, Some((first, rest))) if normal(first) == stream && !rest.is_empty() => {
-            list_path(rest, fields).ok_or_else(|| no_list(rest, source))?
-        }
-        _ => return Err(no_list(&parts, source)),
-    };
-    let columns = alias.iter().flat_map(|a| a.columns.iter().map(|c| normal(&c.name))).collect();
-    let alias = alias.map_or_else(|| "unnest".to_owned(), |a| normal(&a.name));
-    Ok(Unnest { alias, columns, path })
-}
-
 /// The path as the schema spells it, when it leads to a list.
-fn list_path(parts: &[&Ident], fields: &Fields) -> Option<Vec<String>> {
+pub(super) fn list_path(parts: &[&Ident], fields: &Fields) -> Option<Vec<String>> {
     let (first, rest) = parts.split_first()?;
     let wanted = normal(first);
     let field = fields
@@ -251,65 +207,46 @@ fn list_path(parts: &[&Ident], fields: &Fields) -> Option<Vec<String>> {
     }
 }
 
-fn no_list(parts: &[&Ident], source: &SourceSchema) -> SqlError {
-    let name = parts.iter().map(|p| p.value.as_str()).collect::<Vec<_>>().join(".");
-    let lists: Vec<&str> = source
-        .schema
-        .fields()
-        .iter()
-        .filter(|f| matches!(f.data_type(), DataType::List(_)))
-        .map(|f| f.name().as_str())
-        .collect();
-    let hint = if lists.is_empty() {
-        format!("{} has no list", source.name)
-    } else {
-        format!("its lists: {}", lists.join(", "))
+/// Columns of the elements of a list, and the path of each from the element.
+pub(super) fn element_schema(
+    list: &Field,
+    alias: &str,
+    names: &[String],
+) -> Result<(SchemaRef, Vec<Vec<String>>), SqlError> {
+    let DataType::List(item) = list.data_type() else {
+        return Err(SqlError::Unknown { kind: "list", name: list.name().clone(), hint: String::new() });
     };
-    SqlError::Unknown { kind: "list", name, hint }
-}
-
-/// Spells unquoted names as the schema does when they differ only in case.
-fn resolve_case(query: &mut Query, source: &SourceSchema, stream: &str, unnest: Option<&Unnest>) {
-    let mut names: HashMap<String, Vec<String>> = HashMap::new();
-    let mut add = |name: &str| {
-        let spellings = names.entry(name.to_ascii_lowercase()).or_default();
-        if !spellings.iter().any(|s| s == name) {
-            spellings.push(name.to_owned());
-        }
-    };
-    add(stream);
-    unnest.iter().for_each(|u| {
-        add(&u.alias);
-        u.columns.iter().for_each(|c| add(c));
-    });
-    all_names(source.schema.fields(), &mut add);
-    let _ = visit_expressions_mut(query, |expr| {
-        let idents: &mut [Ident] = match expr {
-            Expr::Identifier(ident) => std::slice::from_mut(ident),
-            Expr::CompoundIdentifier(idents) => idents,
-            _ => return ControlFlow::<()>::Continue(()),
-        };
-        for ident in idents.iter_mut().filter(|i| i.quote_style.is_none()) {
-            let lower = ident.value.to_ascii_lowercase();
-            if let Some([only]) = names.get(&lower).map(Vec::as_slice)
-                && *only != lower
-            {
-                *ident = Ident::with_quote('"', only);
+    let (mut fields, mut paths) = (Vec::new(), Vec::new());
+    match item.data_type() {
+        DataType::Struct(inner) => {
+            for field in inner {
+                let nullable = field.is_nullable() || item.is_nullable();
+                fields.push(Field::new(field.name(), field.data_type().clone(), nullable));
+                paths.push(vec![field.name().clone()]);
             }
         }
-        ControlFlow::Continue(())
-    });
+        other => {
+            fields.push(Field::new(alias, other.clone(), item.is_nullable()));
+            paths.push(vec![]);
+        }
+    }
+    if names.len() > fields.len() {
+        let what = format!("{} names for the {} fields of an element", names.len(), fields.len());
+        return Err(SqlError::not_supported(what, "name at most as many columns as an element has"));
+    }
+    for (field, name) in fields.iter_mut().zip(names) {
+        field.set_name(name.clone());
+    }
+    Ok((Arc::new(Schema::new(fields)), paths))
 }
 
-fn all_names(fields: &Fields, add: &mut impl FnMut(&str)) {
-    for field in fields {
-        add(field.name());
-        let mut inner = field.data_type();
-        while let DataType::List(item) = inner {
-            inner = item.data_type();
-        }
-        if let DataType::Struct(fields) = inner {
-            all_names(fields, add);
-        }
+/// The field at a path of records.
+pub(super) fn field_at<'a>(fields: &'a Fields, path: &[String]) -> Option<&'a Field> {
+    let (first, rest) = path.split_first()?;
+    let field = fields.iter().find(|f| f.name() == first)?;
+    match (rest.is_empty(), field.data_type()) {
+        (true, _) => Some(field),
+        (false, DataType::Struct(inner)) => field_at(inner, rest),
+        _ => None,
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Program {
     residual: SchemaRef,
     /// Schema of the flat columns with strings as plain `Utf8`.
     flat: SchemaRef,
+    /// The expressions for a reader.
+    texts: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -81,7 +83,13 @@ impl Program {
         }
         let derived = parts.iter().map(|p| p.compile(flat)).collect::<Result<Vec<_>>>()?;
         let residual = Arc::new(residual.as_arrow().clone());
-        Ok(Self { roots, derived, slots, residual, flat: Arc::new(flat.as_arrow().clone()) })
+        let texts = exprs.iter().map(|(_, expr)| expr.to_string().replace('\u{0}', "·")).collect();
+        Ok(Self { roots, derived, slots, residual, flat: Arc::new(flat.as_arrow().clone()), texts })
+    }
+
+    /// The expressions as they were planned.
+    pub(super) fn texts(&self) -> &[String] {
+        &self.texts
     }
 
     /// Which flat columns the expressions read.
@@ -275,7 +283,7 @@ impl Split<'_> {
         let mut names = expr.column_refs().into_iter();
         let (only, None) = (names.next()?, names.next()) else { return None };
         let index = self.flat.index_of_column_by_name(None, only.name())?;
-        (self.reads.columns[index].data_type == string_type()).then_some(index)
+        self.reads.columns.get(index).is_some_and(|c| c.data_type == string_type()).then_some(index)
     }
 }
 

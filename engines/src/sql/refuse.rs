@@ -3,41 +3,14 @@
 use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
-    Distinct, Expr, FunctionArguments, GroupByExpr, Query, Select, SelectItem, SetExpr, TableFactor, Value, Visit,
-    Visitor, visit_expressions,
+    Distinct, Expr, FunctionArguments, GroupByExpr, Query, Select, SelectItem, TableFactor, Value, Visit, Visitor,
+    visit_expressions,
 };
 
-use super::{SqlError, catalog};
+use super::{SqlError, aggregates, catalog, functions};
 
 /// The queries there are.
-pub(super) const SUPPORTED: &str = "supported: SELECT … FROM stream[, UNNEST(list) AS e] [WHERE …] [LIMIT n]";
-
-const AGGREGATES: &[&str] = &[
-    "count",
-    "sum",
-    "avg",
-    "min",
-    "max",
-    "first",
-    "last",
-    "any_value",
-    "arg_min",
-    "arg_max",
-    "stddev",
-    "stddev_pop",
-    "stddev_samp",
-    "var",
-    "var_pop",
-    "var_samp",
-    "bool_and",
-    "bool_or",
-    "approx_distinct",
-    "approx_percentile",
-    "string_agg",
-    "array_agg",
-    "median",
-];
-const WINDOWS: &[&str] = &["tumble", "hop", "session", "window_start", "window_end"];
+pub(super) const SUPPORTED: &str = "supported: SELECT … FROM stream [JOIN …][, UNNEST(list) AS e] [WHERE …] [GROUP BY …] [HAVING …] [LIMIT n], WITH, UNION ALL";
 
 fn refuse<T>(what: &str) -> Result<T, SqlError> {
     Err(SqlError::not_supported(what, SUPPORTED))
@@ -45,9 +18,6 @@ fn refuse<T>(what: &str) -> Result<T, SqlError> {
 
 /// Clauses around the SELECT.
 pub(super) fn query(query: &Query) -> Result<(), SqlError> {
-    if query.with.is_some() {
-        return refuse("WITH");
-    }
     if query.order_by.is_some() {
         return Err(SqlError::not_supported("ORDER BY", "rows leave in the order of the source; sort the output"));
     }
@@ -60,30 +30,23 @@ pub(super) fn query(query: &Query) -> Result<(), SqlError> {
     if query.settings.is_some() || query.format_clause.is_some() || !query.pipe_operators.is_empty() {
         return refuse("SETTINGS, FORMAT or a pipe operator");
     }
-    match query.body.as_ref() {
-        SetExpr::Select(_) => Ok(()),
-        SetExpr::SetOperation { .. } => refuse("UNION, EXCEPT or INTERSECT"),
-        SetExpr::Values(_) => refuse("VALUES"),
-        SetExpr::Query(_) => refuse("a query in parentheses"),
-        _ => refuse("a statement other than SELECT"),
+    if query.limit_clause.is_some() {
+        return Err(SqlError::not_supported("LIMIT inside of a query", "write LIMIT at the end of the whole query"));
     }
+    Ok(())
 }
 
 /// Clauses of the SELECT.
 pub(super) fn select(select: &Select) -> Result<(), SqlError> {
-    match &select.distinct {
-        None | Some(Distinct::All) => {}
-        Some(_) => return refuse("DISTINCT"),
+    if !matches!(&select.distinct, None | Some(Distinct::All | Distinct::Distinct)) {
+        return Err(SqlError::not_supported("DISTINCT ON", "GROUP BY the columns and take first(…) of the others"));
     }
-    let grouped = match &select.group_by {
-        GroupByExpr::All(_) => true,
-        GroupByExpr::Expressions(expressions, modifiers) => !expressions.is_empty() || !modifiers.is_empty(),
-    };
-    if grouped {
-        return Err(SqlError::not_supported("GROUP BY", "aggregates and windows are not yet part of the engine"));
-    }
-    if select.having.is_some() {
-        return Err(SqlError::not_supported("HAVING", "aggregates and windows are not yet part of the engine"));
+    match &select.group_by {
+        GroupByExpr::All(_) => return Err(SqlError::not_supported("GROUP BY ALL", "name the columns")),
+        GroupByExpr::Expressions(_, modifiers) if !modifiers.is_empty() => {
+            return refuse("WITH ROLLUP, CUBE or TOTALS");
+        }
+        GroupByExpr::Expressions(..) => {}
     }
     if select.qualify.is_some() || !select.named_window.is_empty() {
         return refuse("WINDOW or QUALIFY");
@@ -179,41 +142,41 @@ fn expression(expr: &Expr) -> Result<(), SqlError> {
             if call.over.is_some() {
                 return refuse("OVER");
             }
-            if AGGREGATES.contains(&name.as_str()) {
-                let what = format!("the aggregate {name}");
-                return Err(SqlError::not_supported(what, "aggregates and windows are not yet part of the engine"));
-            }
-            if WINDOWS.contains(&name.as_str()) {
-                let what = format!("the window function {name}");
-                return Err(SqlError::not_supported(what, "aggregates and windows are not yet part of the engine"));
-            }
             if name == "unnest" {
                 return Err(SqlError::not_supported(
                     "UNNEST in SELECT or WHERE",
                     "write FROM stream, UNNEST(list) AS e",
                 ));
             }
+            let aggregate = aggregates::NAMES.contains(&name.as_str());
             let list = match &call.args {
-                FunctionArguments::List(list) => list.duplicate_treatment.is_none() && list.clauses.is_empty(),
+                FunctionArguments::List(list) => {
+                    list.clauses.is_empty() && (aggregate || list.duplicate_treatment.is_none())
+                }
                 FunctionArguments::None => true,
                 FunctionArguments::Subquery(_) => false,
             };
             let plain = list
-                && call.filter.is_none()
+                && (aggregate || call.filter.is_none())
                 && call.null_treatment.is_none()
                 && call.within_group.is_empty()
                 && matches!(call.parameters, FunctionArguments::None);
-            match catalog::function(&name) {
-                Some(_) if plain => Ok(()),
-                Some(_) => Err(SqlError::not_supported(
+            let known = aggregate || catalog::function(&name).is_some() || functions::marker(&name).is_some();
+            match known {
+                true if plain => Ok(()),
+                true if aggregate => Err(SqlError::not_supported(
+                    format!("{name} with ORDER BY, WITHIN GROUP or IGNORE NULLS"),
+                    "rows are taken in the order of the source; write only the arguments, DISTINCT and FILTER",
+                )),
+                true => Err(SqlError::not_supported(
                     format!("{name} with DISTINCT, FILTER or another clause"),
                     "write only its arguments",
                 )),
-                None if catalog::is_impure(&name) => Err(SqlError::not_supported(
+                false if catalog::is_impure(&name) => Err(SqlError::not_supported(
                     format!("the function {name}"),
                     "its result would depend on when the query runs",
                 )),
-                None => Err(SqlError::Unknown { kind: "function", hint: catalog::closest_function(&name), name }),
+                false => Err(SqlError::Unknown { kind: "function", hint: catalog::closest_function(&name), name }),
             }
         }
         Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {

@@ -8,7 +8,7 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion_common::{DataFusionError, Result};
 use datafusion_expr::Expr;
 
-use super::plan::Planned;
+use super::planned::Planned;
 use super::program::{Failure, Program};
 use super::select::Selection;
 use crate::read::RecordError;
@@ -47,6 +47,17 @@ impl Transform {
         let filter = planned.filter.as_ref().map(|f| compile(&[("WHERE".to_owned(), f.clone())])).transpose()?;
         let outputs = compile(&planned.outputs)?;
         Ok(Self { filter, read: outputs.reads(), outputs, schema })
+    }
+
+    /// Tells a reader what it keeps and makes.
+    pub(super) fn explain(&self, indent: &str, text: &mut String) {
+        use std::fmt::Write as _;
+        if let Some(filter) = &self.filter {
+            let _ = writeln!(text, "{indent}keep {}", filter.texts().join(", "));
+        }
+        for (expr, field) in self.outputs.texts().iter().zip(self.schema.fields()) {
+            let _ = writeln!(text, "{indent}  {} = {expr}", field.name().replace('\u{0}', "·"));
+        }
     }
 
     /// Schema of the batches it yields.
