@@ -1,11 +1,14 @@
 //! The command line.
 
+use std::time::Duration;
+
 use clap::{Parser, ValueEnum};
 
 use crate::connect::clickhouse::config::ClickHouseArgs;
 use crate::connect::kafka::config::KafkaArgs;
 use crate::connect::kafka::sink::KafkaSinkArgs;
 use crate::connect::stdout::config::Format;
+use crate::run::args::{FlowArgs, duration};
 
 /// Runs one SQL query over a file or a stream.
 #[derive(Debug, Clone, Parser)]
@@ -31,9 +34,21 @@ pub struct Cli {
     #[arg(long, value_name = "NAME TYPE, …")]
     pub columns: Option<String>,
 
-    /// What a record that cannot be read does.
-    #[arg(long, value_enum, default_value_t)]
+    /// What a record that cannot be read does: fail, skip, or quarantine=URI to keep it in a file.
+    #[arg(long, default_value = "fail", value_name = "fail|skip|quarantine=URI", value_parser = bad_records)]
     pub bad_records: BadRecords,
+
+    /// Where rows that come too late, or too far ahead of the clock, are kept; else they are only counted.
+    #[arg(long, value_name = "URI")]
+    pub late_to: Option<String>,
+
+    /// Write a line of JSON on standard error so often.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub progress: Option<Duration>,
+
+    /// Serve Prometheus metrics at /metrics and a health check at /healthz.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics: Option<String>,
 
     /// How an error is printed on standard error.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
@@ -42,6 +57,10 @@ pub struct Cli {
     /// Print what the query reads and writes, and stop.
     #[arg(long)]
     pub explain: bool,
+
+    /// Flags of streaming queries.
+    #[command(flatten)]
+    pub flow: FlowArgs,
 
     /// Flags of the Kafka source.
     #[command(flatten)]
@@ -65,13 +84,24 @@ fn query_text(text: &str) -> Result<String, String> {
 }
 
 /// What a record that cannot be read does.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum BadRecords {
     /// Ends the run.
     #[default]
     Fail,
     /// Is left out and counted.
     Skip,
+    /// Is left out, counted, and kept at this address.
+    Quarantine(String),
+}
+
+fn bad_records(text: &str) -> Result<BadRecords, String> {
+    match text.split_once('=') {
+        None if text == "fail" => Ok(BadRecords::Fail),
+        None if text == "skip" => Ok(BadRecords::Skip),
+        Some(("quarantine", uri)) if !uri.is_empty() => Ok(BadRecords::Quarantine(uri.to_owned())),
+        _ => Err("write fail, skip or quarantine=file://bad.ndjson".to_owned()),
+    }
 }
 
 /// How an error is printed.

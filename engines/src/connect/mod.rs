@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use arrow::record_batch::RecordBatch;
-
 use crate::error::Error;
 
 pub mod clickhouse;
@@ -130,21 +128,6 @@ fn percent_decode(text: &str) -> Option<String> {
         }
     }
     String::from_utf8(bytes).ok()
-}
-
-/// A sink that takes batches in order and needs no acknowledgement: standard output, null.
-pub trait Sink: Send {
-    /// Writes the rows of one batch of the query's output schema.
-    ///
-    /// # Errors
-    /// The output cannot be written; [`Error::OutputClosed`] when its reader is gone.
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), Error>;
-
-    /// Hands everything written so far to the operating system.
-    ///
-    /// # Errors
-    /// As [`Sink::write`].
-    fn flush(&mut self) -> Result<(), Error>;
 }
 
 #[cfg(test)]

@@ -17,6 +17,11 @@ pub trait Source: Send {
     /// What a query can read.
     fn schema(&self) -> &SourceSchema;
 
+    /// Whether any record has shown what the records hold.
+    fn shown(&self) -> bool {
+        true
+    }
+
     /// What it is, for a checkpoint that must be resumed with the same: a topic with its brokers, the paths of files.
     fn identity(&self) -> String;
 

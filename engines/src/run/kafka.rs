@@ -4,21 +4,21 @@
 //! decodes, transforms and encodes them, and hands blocks to the sink's threads. An offset is committed only when the
 //! sink has acknowledged every row of every message before it.
 
-use std::num::NonZero;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::kafka_worker::{BATCH_ROWS, Output, Shared, Worker};
-use crate::cli::Cli;
+use crate::cli::{BadRecords, Cli};
 use crate::connect::clickhouse::sink::{ClickHouse, Inserts};
 use crate::connect::kafka::config::{KafkaArgs, Topic};
 use crate::connect::kafka::format::Format;
 use crate::connect::kafka::gate::Gate;
 use crate::connect::kafka::offsets::{Offsets, Ticket};
 use crate::connect::kafka::source::Source;
-use crate::connect::{Sink, Uri, stdout};
+use crate::connect::sink::Sink;
+use crate::connect::{Uri, stdout};
 use crate::error::Error;
 use crate::run::Totals;
 use crate::run::stop::Stop;
@@ -27,27 +27,25 @@ use crate::sql::Query;
 /// How long events are waited for before the clock and the workers are looked at.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Runs the command over the topic of `from`.
+/// Runs the command over the topic of `from`; `None` when its query keeps state, which is the flow's work.
 ///
 /// # Errors
 /// Whatever ends the run early. What the sink has acknowledged by then is committed.
-pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Totals, Error> {
+pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Option<Totals>, Error> {
     let args = &cli.kafka;
-    if args.follow && args.group_id.is_none() {
-        return Err(Error::usage("--follow needs --group-id", "a restart goes on from the group's offsets"));
-    }
     let topic = Topic::new(from, args)?;
     let format = Format::of(cli, &topic)?;
     let query = Query::compile(&cli.sql, format.schema())?;
+    let Some(transform) = query.worker() else { return Ok(None) };
     if cli.explain {
         print!("{}", query.explain());
-        return Ok(Totals::default());
+        return Ok(Some(Totals::default()));
     }
-    let Some(transform) = query.worker() else {
-        return Err(Error::source("a query that keeps state cannot run without the flow", "report this as a bug"));
-    };
+    if args.follow && args.group_id.is_none() {
+        return Err(Error::usage("--follow needs --group-id", "a restart goes on from the group's offsets"));
+    }
     let sink = Target::open(cli, to, &query)?;
-    let workers = args.threads.map_or_else(cpus, usize::from);
+    let workers = super::workers(cli);
     let (offsets, gate) = (Arc::new(Offsets::default()), Arc::new(Gate::default()));
     let source = Source::open(topic.clone(), args, workers, Arc::clone(&offsets), Arc::clone(&gate))?;
     let source = Arc::new(source);
@@ -56,7 +54,7 @@ pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Totals, Error
         topic: topic.name.as_str().into(),
         offsets,
         gate,
-        bad_records: cli.bad_records,
+        skips: cli.bad_records == BadRecords::Skip,
         batch_rows: BATCH_ROWS.min(cli.clickhouse.max_rows as usize),
         delay: cli.clickhouse.delay(),
         remaining: query.limit().map(|limit| limit.into()),
@@ -94,7 +92,7 @@ pub fn run(cli: &Cli, from: &Uri, to: &Uri, stop: &Stop) -> Result<Totals, Error
     let inserted = inserts.map_or(Ok(()), |inserts| inserts.close());
     inserted?;
     let totals = outcome?;
-    committed.map(|()| totals)
+    committed.map(|()| Some(totals))
 }
 
 fn join(worker: Handle) -> Result<Totals, Error> {
@@ -133,7 +131,10 @@ impl Target {
     fn output(&self, inserts: Option<&Arc<Inserts<Vec<Ticket>>>>) -> Result<Output<'_>, Error> {
         match (self, inserts) {
             (Self::ClickHouse(table), Some(inserts)) => table.writer(inserts).map(Output::ClickHouse),
-            (Self::Plain(sink), _) => Ok(Output::Plain(sink)),
+            (Self::Plain(sink), _) => {
+                let encoder = sink.lock().unwrap_or_else(PoisonError::into_inner).encoder();
+                Ok(Output::Plain(sink, encoder))
+            }
             (Self::ClickHouse(_), None) => Err(Error::sink("the sink has not been started", "report this as a bug")),
         }
     }
@@ -185,7 +186,3 @@ fn settle(source: &Source, inserts: Option<&Inserts<Vec<Ticket>>>) -> Result<(),
 
 /// A worker that runs.
 type Handle<'scope> = thread::ScopedJoinHandle<'scope, Result<Totals, Error>>;
-
-fn cpus() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get)
-}

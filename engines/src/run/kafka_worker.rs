@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use rdkafka::error::KafkaError;
 
-use crate::cli::BadRecords;
-use crate::connect::Sink;
 use crate::connect::clickhouse::sink::Writer;
 use crate::connect::kafka::error::passes;
 use crate::connect::kafka::gate::Gate;
 use crate::connect::kafka::offsets::{Offsets, Ticket};
 use crate::connect::kafka::source::{BATCH, Message, Payload, Reader, Source};
+use crate::connect::sink::{Encoder, Sink};
 use crate::error::Error;
 use crate::read::{BadRecord, Decoder, Position, RecordError};
 use crate::run::Totals;
@@ -29,7 +28,8 @@ pub(super) struct Shared {
     pub(super) topic: Arc<str>,
     pub(super) offsets: Arc<Offsets>,
     pub(super) gate: Arc<Gate>,
-    pub(super) bad_records: BadRecords,
+    /// Bad records are left out and counted.
+    pub(super) skips: bool,
     /// Rows that are decoded before they are transformed.
     pub(super) batch_rows: usize,
     /// The longest a row waits before its block is handed over.
@@ -68,7 +68,7 @@ pub(super) enum Output<'a> {
     /// Blocks that are acknowledged later.
     ClickHouse(Writer<Vec<Ticket>>),
     /// A sink that has the rows once it has been flushed.
-    Plain(&'a Mutex<Box<dyn Sink>>),
+    Plain(&'a Mutex<Box<dyn Sink>>, Box<dyn Encoder>),
 }
 
 /// One worker.
@@ -189,7 +189,7 @@ impl Held<'_> {
     }
 
     fn refuse(&mut self, partition: i32, offset: i64, error: RecordError) -> Result<(), Error> {
-        if self.shared.bad_records == BadRecords::Skip {
+        if self.shared.skips {
             self.totals.skipped += 1;
             return Ok(());
         }
@@ -245,7 +245,10 @@ impl Held<'_> {
         self.totals.rows += rows as u64;
         match &mut self.output {
             Output::ClickHouse(writer) => writer.append(&applied.batch),
-            Output::Plain(sink) => sink.lock().unwrap_or_else(PoisonError::into_inner).write(&applied.batch),
+            Output::Plain(sink, encoder) => {
+                let encoded = encoder.encode(&applied.batch)?;
+                sink.lock().unwrap_or_else(PoisonError::into_inner).write(encoded)
+            }
         }
     }
 
@@ -256,7 +259,7 @@ impl Held<'_> {
         match &mut self.output {
             Output::ClickHouse(writer) if writer.rows() > 0 => return writer.flush(tickets),
             Output::ClickHouse(_) => {}
-            Output::Plain(sink) => sink.lock().unwrap_or_else(PoisonError::into_inner).flush()?,
+            Output::Plain(sink, _) => sink.lock().unwrap_or_else(PoisonError::into_inner).flush()?,
         }
         tickets.into_iter().for_each(|ticket| self.shared.offsets.acknowledge(ticket));
         Ok(())
@@ -274,7 +277,7 @@ impl Held<'_> {
     fn settle(&self) -> Result<(), Error> {
         match &self.output {
             Output::ClickHouse(writer) => writer.settle(),
-            Output::Plain(_) => Ok(()),
+            Output::Plain(..) => Ok(()),
         }
     }
 }

@@ -1,13 +1,20 @@
 //! Running a query: from a source, through the transform, to a sink.
 
-use crate::cli::Cli;
+use std::num::NonZero;
+use std::thread;
+
+use crate::cli::{BadRecords, Cli};
 use crate::connect::Uri;
 use crate::error::Error;
 
-pub mod file;
+pub mod args;
 pub mod kafka;
 mod kafka_worker;
+mod keep;
+mod metrics;
+mod query;
 pub mod stop;
+mod watch;
 
 use stop::Stop;
 
@@ -41,9 +48,19 @@ impl std::ops::Add for Totals {
 pub fn run(cli: &Cli, stop: &Stop) -> Result<Totals, Error> {
     let from = Uri::parse_source(&cli.from)?;
     let to = Uri::parse_sink(&cli.to)?;
-    match from.scheme.as_str() {
-        "file" | "stdin" => file::run(cli, &from, &to, stop),
-        "kafka" => kafka::run(cli, &from, &to, stop),
-        other => Err(Error::usage(format!("no source reads {other}://"), "read from file://, - or kafka://")),
+    // A query that only filters and projects a topic needs no rounds: its workers share nothing.
+    let plain = cli.flow.streams.is_empty() && cli.flow.tables.is_empty() && cli.kafka.start.is_none();
+    let plain = plain && cli.kafka.end.is_none() && !matches!(cli.bad_records, BadRecords::Quarantine(_));
+    let plain = plain && cli.flow.checkpoint.is_none() && cli.progress.is_none() && cli.metrics.is_none();
+    if plain && from.scheme == "kafka" && matches!(to.scheme.as_str(), "clickhouse" | "stdout" | "null") {
+        if let Some(totals) = kafka::run(cli, &from, &to, stop)? {
+            return Ok(totals);
+        }
     }
+    query::run(cli, stop)
+}
+
+/// Threads of a run.
+fn workers(cli: &Cli) -> usize {
+    cli.flow.workers.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), usize::from)
 }

@@ -8,6 +8,7 @@ mod block;
 mod column;
 pub mod config;
 mod dictionary;
+pub mod flow;
 mod http;
 mod order;
 mod row;

@@ -34,10 +34,6 @@ pub struct KafkaArgs {
     #[arg(long, default_value_t = 5, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
     pub commit_interval: u64,
 
-    /// Threads that decode, compute and encode [default: one per CPU].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub threads: Option<u16>,
-
     /// Read from here: a time such as 2026-01-01T00:00:00Z, or PARTITION:OFFSET,… [default: --offset-reset].
     #[arg(long, value_name = "TIME|P:O,…", value_parser = slice)]
     pub start: Option<Slice>,
@@ -60,7 +56,6 @@ impl Default for KafkaArgs {
             follow: false,
             offset_reset: OffsetReset::Earliest,
             commit_interval: 5,
-            threads: None,
             start: None,
             end: None,
             options: vec![],

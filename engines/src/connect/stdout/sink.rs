@@ -1,70 +1,121 @@
-//! Rows as text on standard output, or nowhere.
+//! Rows as lines of text on standard output.
 
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
+use serde_json::Value;
 
 use super::config::Format;
 use super::text::Writer;
-use crate::connect::{Sink, Uri};
+use crate::connect::Uri;
+use crate::connect::sink::{Encoded, Encoder, Sink};
 use crate::error::Error;
-
-/// Opens standard output, or the sink that swallows everything when `uri` is `null`.
-#[must_use]
-pub fn open(uri: &Uri, format: Format, schema: &SchemaRef) -> Box<dyn Sink> {
-    if uri.scheme == "null" { Box::new(Null) } else { Box::new(Text::new(io::stdout(), format, schema)) }
-}
-
-/// Writes nothing.
-#[derive(Debug)]
-struct Null;
-
-impl Sink for Null {
-    fn write(&mut self, _batch: &RecordBatch) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
-/// Rows as lines of text.
-#[derive(Debug)]
-pub struct Text<W> {
-    out: W,
-    writer: Writer,
-    buffer: Vec<u8>,
-}
 
 /// Bytes collected before they are written.
 const FULL: usize = 256 << 10;
 
-impl<W: Write + Send> Text<W> {
-    /// Rows of `schema` as lines of `format`, to `out`.
-    pub fn new(out: W, format: Format, schema: &SchemaRef) -> Self {
-        let mut buffer = Vec::with_capacity(FULL);
-        let writer = Writer::new(format, schema, &mut buffer);
-        Self { out, writer, buffer }
+/// The sink of `-` or `null`.
+#[must_use]
+pub fn open(uri: &Uri, format: Format, schema: &SchemaRef) -> Box<dyn Sink> {
+    let texts = Texts::new(format, schema);
+    if uri.scheme == "null" {
+        return Box::new(Null { texts });
+    }
+    Box::new(Stdout { buffer: texts.head(), texts })
+}
+
+/// How rows of a schema are written as text.
+#[derive(Debug, Clone)]
+pub struct Texts {
+    format: Format,
+    schema: SchemaRef,
+}
+
+impl Texts {
+    /// Rows of `schema` as lines of `format`.
+    #[must_use]
+    pub fn new(format: Format, schema: &SchemaRef) -> Self {
+        Self { format, schema: schema.clone() }
+    }
+
+    /// What stands before the first row.
+    #[must_use]
+    pub fn head(&self) -> Vec<u8> {
+        let mut head = Vec::new();
+        Writer::new(self.format, &self.schema, &mut head);
+        head
+    }
+
+    /// An encoder of rows.
+    #[must_use]
+    pub fn encoder(&self) -> Box<dyn Encoder> {
+        Box::new(Lines(Writer::new(self.format, &self.schema, &mut Vec::new())))
     }
 }
 
-impl<W: Write + Send> Sink for Text<W> {
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), Error> {
-        const ROWS: usize = 2048;
-        for from in (0..batch.num_rows()).step_by(ROWS) {
-            let part = batch.slice(from, ROWS.min(batch.num_rows() - from));
-            self.writer.rows(&part, &mut self.buffer);
-            if self.buffer.len() >= FULL {
-                self.flush()?;
-            }
-        }
+struct Lines(Writer);
+
+impl Encoder for Lines {
+    fn encode(&mut self, batch: &RecordBatch) -> Result<Encoded, Error> {
+        let mut bytes = Vec::with_capacity(batch.num_rows() * 32);
+        self.0.rows(batch, &mut bytes);
+        Ok(Encoded { rows: batch.num_rows() as u64, bytes, ..Encoded::default() })
+    }
+}
+
+/// Writes nothing.
+#[derive(Debug)]
+struct Null {
+    texts: Texts,
+}
+
+impl Sink for Null {
+    fn encoder(&self) -> Box<dyn Encoder> {
+        self.texts.encoder()
+    }
+
+    fn write(&mut self, _: Encoded) -> Result<(), Error> {
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        let written = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<Value, Error> {
+        Ok(Value::Null)
+    }
+
+    fn resume(&mut self, _: &Value) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Standard output. What was written cannot be taken back: after a restart, rows may be there twice.
+#[derive(Debug)]
+struct Stdout {
+    buffer: Vec<u8>,
+    texts: Texts,
+}
+
+impl Sink for Stdout {
+    fn encoder(&self) -> Box<dyn Encoder> {
+        self.texts.encoder()
+    }
+
+    fn write(&mut self, encoded: Encoded) -> Result<(), Error> {
+        if self.buffer.is_empty() {
+            self.buffer = encoded.bytes;
+        } else {
+            self.buffer.extend_from_slice(&encoded.bytes);
+        }
+        if self.buffer.len() >= FULL { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        let mut out = io::stdout().lock();
+        let written = out.write_all(&self.buffer).and_then(|()| out.flush());
         self.buffer.clear();
         written.map_err(|e| match e.kind() {
             io::ErrorKind::BrokenPipe => Error::OutputClosed,
@@ -73,5 +124,16 @@ impl<W: Write + Send> Sink for Text<W> {
                 "check the disk or the program behind the pipe",
             ),
         })
+    }
+
+    fn commit(&mut self) -> Result<Value, Error> {
+        self.flush()?;
+        Ok(Value::Null)
+    }
+
+    fn resume(&mut self, _: &Value) -> Result<(), Error> {
+        // A header is there already.
+        self.buffer.clear();
+        Ok(())
     }
 }
