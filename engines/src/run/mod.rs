@@ -52,10 +52,9 @@ pub fn run(cli: &Cli, stop: &Stop) -> Result<Totals, Error> {
     let plain = cli.flow.streams.is_empty() && cli.flow.tables.is_empty() && cli.kafka.start.is_none();
     let plain = plain && cli.kafka.end.is_none() && !matches!(cli.bad_records, BadRecords::Quarantine(_));
     let plain = plain && cli.flow.checkpoint.is_none() && cli.progress.is_none() && cli.metrics.is_none();
-    if plain && from.scheme == "kafka" && matches!(to.scheme.as_str(), "clickhouse" | "stdout" | "null") {
-        if let Some(totals) = kafka::run(cli, &from, &to, stop)? {
-            return Ok(totals);
-        }
+    let plain = plain && from.scheme == "kafka" && matches!(to.scheme.as_str(), "clickhouse" | "stdout" | "null");
+    if plain && let Some(totals) = kafka::run(cli, &from, &to, stop)? {
+        return Ok(totals);
     }
     query::run(cli, stop)
 }

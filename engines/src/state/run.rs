@@ -99,6 +99,12 @@ impl RunWriter {
         if self.block.len() >= BLOCK { self.end_block() } else { Ok(()) }
     }
 
+    /// The error for content that cannot be made.
+    #[must_use]
+    pub fn refused(&self, reason: &str) -> StateError {
+        StateError::Io { what: "written", path: self.path.clone(), source: io::Error::other(reason.to_owned()) }
+    }
+
     /// Entries appended so far.
     #[must_use]
     pub fn entries(&self) -> u64 {
