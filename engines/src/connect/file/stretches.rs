@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -220,44 +221,46 @@ impl Shared {
         Ok(Taken::Lines { file, bytes, first, order, last })
     }
 
-    /// Reads the lines that begin in a range of a plain file; says the offset of the first byte.
-    fn read_range(&self, file: usize, from: u64, to: u64, buffer: &mut Vec<u8>) -> Result<u64, Error> {
+    /// Reads the lines that begin in a range of a plain file; says the offset of the buffer's first byte, and where in the
+    /// buffer the lines are.
+    fn read_range(
+        &self,
+        file: usize,
+        (from, to): (u64, u64),
+        buffer: &mut Vec<u8>,
+    ) -> Result<(u64, Range<usize>), Error> {
         let part = &self.files[file];
-        let Some((open, size)) = &part.plain else { return Ok(from) };
+        let Some((open, size)) = &part.plain else { return Ok((from, 0..0)) };
         let fail = |e: std::io::Error| Error::source(format!("{} cannot be read: {e}", part.name), "check the file");
         // The byte before tells whether a line begins at `from`.
         let begin = from.saturating_sub(1);
-        let mut end = to;
-        buffer.clear();
-        buffer.resize(usize::try_from(end - begin).unwrap_or(usize::MAX), 0);
-        open.read_exact_at(buffer, begin).map_err(fail)?;
-        while end < *size && buffer.last() != Some(&b'\n') {
-            let more = (*size - end).min(64 << 10);
-            let at = buffer.len();
-            buffer.resize(at + usize::try_from(more).unwrap_or(0), 0);
-            open.read_exact_at(&mut buffer[at..], end).map_err(fail)?;
-            end += more;
-            if let Some(newline) = memchr::memchr(b'\n', &buffer[at..]) {
-                buffer.truncate(at + newline + 1);
+        let mut length = usize::try_from(to - begin).unwrap_or(usize::MAX);
+        make_room(buffer, length);
+        open.read_exact_at(&mut buffer[..length], begin).map_err(fail)?;
+        let skipped = if from == 0 {
+            if buffer[..length].starts_with(UTF8_MARK) { UTF8_MARK.len() } else { 0 }
+        } else {
+            memchr::memchr(b'\n', &buffer[..length]).map_or(length, |at| at + 1)
+        };
+        // A line that begins before the range, and goes on behind it, is another worker's.
+        if skipped >= length {
+            return Ok((begin, 0..0));
+        }
+        while begin + (length as u64) < *size && buffer[length - 1] != b'\n' {
+            let more = usize::try_from(*size - begin).unwrap_or(usize::MAX).saturating_sub(length).min(64 << 10);
+            make_room(buffer, length + more);
+            open.read_exact_at(&mut buffer[length..length + more], begin + length as u64).map_err(fail)?;
+            if let Some(newline) = memchr::memchr(b'\n', &buffer[length..length + more]) {
+                length += newline + 1;
                 break;
             }
-            if end - begin > LONGEST {
+            length += more;
+            if length as u64 > LONGEST {
                 let message = format!("a line of {} is longer than {} MiB", part.name, LONGEST >> 20);
                 return Err(Error::source(message, "the input must be lines of JSON"));
             }
         }
-        let skipped = if from == 0 {
-            if buffer.starts_with(UTF8_MARK) { UTF8_MARK.len() } else { 0 }
-        } else {
-            memchr::memchr(b'\n', buffer).map_or(buffer.len(), |at| at + 1)
-        };
-        // A line that begins before the range, and goes on behind it, is another worker's.
-        if begin + skipped as u64 >= to && from > 0 {
-            buffer.clear();
-        } else {
-            buffer.drain(..skipped);
-        }
-        Ok(begin + skipped as u64)
+        Ok((begin, skipped..length))
     }
 
     /// Number of the line that begins at an offset of a plain file.
@@ -275,6 +278,13 @@ impl Shared {
             }
         }
         count
+    }
+}
+
+/// Makes a buffer at least so long, with a margin behind.
+fn make_room(buffer: &mut Vec<u8>, length: usize) {
+    if buffer.len() < length + JsonDecoder::MARGIN {
+        buffer.resize(length + JsonDecoder::MARGIN, 0);
     }
 }
 
@@ -399,12 +409,13 @@ impl Reader for FileReader {
             Taken::End => return Ok(Read::End),
             Taken::Nothing => return Ok(Read::Nothing),
             Taken::Range { file, from, to, order, last } => {
-                let first = self.shared.read_range(file, from, to, &mut buffer)?;
-                self.decode(&buffer, file, (order, last), |offset, _| first + offset as u64)
+                let (begin, lines) = self.shared.read_range(file, (from, to), &mut buffer)?;
+                self.decode(&mut buffer, lines, (file, order, last), |offset, _| begin + offset as u64)
             }
             Taken::Lines { file, bytes, first, order, last } => {
                 buffer = bytes;
-                self.decode(&buffer, file, (order, last), |_, line| first + line)
+                let lines = 0..buffer.len();
+                self.decode(&mut buffer, lines, (file, order, last), |_, line| first + line)
             }
         };
         self.buffer = buffer;
@@ -413,35 +424,45 @@ impl Reader for FileReader {
 }
 
 impl FileReader {
-    /// Decodes lines; `place` makes a line's place within its file of its offset and number among them.
+    /// Decodes the lines in a range of `buffer`; `place` makes a line's place within its file of its offset in the buffer and
+    /// its number among them.
     fn decode(
         &mut self,
-        bytes: &[u8],
-        file: usize,
-        (order, last): (u64, bool),
+        buffer: &mut Vec<u8>,
+        lines: Range<usize>,
+        (file, order, last): (usize, u64, bool),
         place: impl Fn(usize, u64) -> u64,
     ) -> Stretch {
         let partition = u32::try_from(file).unwrap_or(u32::MAX);
         let mut stretch = Stretch { order, partition, last, records: 0, batches: vec![], refused: vec![] };
         let (mut places, mut ends) = (Vec::new(), Vec::new());
-        let (mut at, mut line) = (0, 0);
-        while at < bytes.len() {
-            let end = memchr::memchr(b'\n', &bytes[at..]).map_or(bytes.len(), |length| at + length);
-            let record = &bytes[at..end];
+        make_room(buffer, lines.end);
+        // No line goes on behind a zero.
+        buffer[lines.end..lines.end + JsonDecoder::MARGIN].fill(0);
+        let (mut at, mut line) = (lines.start, 0);
+        while at < lines.end {
             let place = (file as u64) << WITHIN | place(at, line);
-            (at, line) = (end + 1, line + 1);
-            if is_blank(record) {
-                continue;
-            }
-            stretch.records += 1;
-            match self.decoder.decode(record) {
-                Ok(_) => {
-                    places.push(place);
-                    if self.unnest {
-                        ends.push(u32::try_from(self.decoder.rows()).unwrap_or(u32::MAX));
-                    }
+            if let Some(next) = self.decoder.follow(buffer, at) {
+                (at, line) = (next, line + 1);
+                stretch.records += 1;
+                places.push(place);
+            } else {
+                let record = &buffer[at..lines.end];
+                let record = &record[..memchr::memchr(b'\n', record).unwrap_or(record.len())];
+                (at, line) = (at + record.len() + 1, line + 1);
+                if is_blank(record) {
+                    continue;
                 }
-                Err(error) => stretch.refused.push(Refused { place, error, payload: record.to_vec() }),
+                stretch.records += 1;
+                match self.decoder.decode_anew(record) {
+                    Ok(_) => {
+                        places.push(place);
+                        if self.unnest {
+                            ends.push(u32::try_from(self.decoder.rows()).unwrap_or(u32::MAX));
+                        }
+                    }
+                    Err(error) => stretch.refused.push(Refused { place, error, payload: record.to_vec() }),
+                }
             }
             if self.decoder.rows() >= ROWS {
                 stretch.batches.push(self.take(&mut places, &mut ends));

@@ -2,17 +2,20 @@
 //!
 //! A short string is two masked words. They index a direct-mapped cache whose entries hold the whole
 //! string, so a hit compares words and touches nothing else. A miss, and every longer string, goes to
-//! an open-addressed table over the stored bytes.
+//! an open-addressed table over the stored bytes. The cache grows with the number of strings.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, StringArray};
-use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 
 use super::cursor::Fault;
+use crate::format::grown::Grown;
 
-const CACHE_SLOTS: usize = 256;
+/// Slots of the cache, at first and at most: powers of two.
+const FEWEST_SLOTS: usize = 256;
+const MOST_SLOTS: usize = 1 << 16;
 const WORDS: usize = 16;
 const EMPTY: u32 = u32::MAX;
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -51,23 +54,25 @@ const VACANT: Slot = Slot { low: 0, high: 0, length: EMPTY, code: 0 };
 /// Distinct strings in the order in which they were first seen; a string's code is its position.
 #[derive(Debug)]
 pub(crate) struct Dictionary {
-    bytes: Vec<u8>,
-    offsets: Vec<i32>,
+    bytes: Grown<u8>,
+    offsets: Grown<i32>,
     hashes: Vec<u32>,
     table: Vec<u32>,
-    cache: Box<[Slot; CACHE_SLOTS]>,
+    cache: Box<[Slot]>,
     seed: u64,
     snapshot: Option<ArrayRef>,
 }
 
 impl Default for Dictionary {
     fn default() -> Self {
+        let mut offsets = Grown::default();
+        offsets.extend(&[0]);
         Self {
-            bytes: Vec::new(),
-            offsets: vec![0],
+            bytes: Grown::default(),
+            offsets,
             hashes: Vec::new(),
             table: vec![EMPTY; 64],
-            cache: Box::new([VACANT; CACHE_SLOTS]),
+            cache: vec![VACANT; FEWEST_SLOTS].into(),
             seed: RandomState::new().hash_one(0u8),
             snapshot: None,
         }
@@ -97,12 +102,13 @@ impl Dictionary {
         }
         let (low, high) = words(rest, length);
         let mixed = (low ^ high.rotate_left(29) ^ length as u64).wrapping_mul(MIX);
-        let index = (mixed >> 56) as usize % CACHE_SLOTS;
+        let index = (mixed >> 48) as usize & (self.cache.len() - 1);
         let slot = &self.cache[index];
         if slot.low == low && slot.high == high && slot.length == length as u32 {
             return Ok(slot.code);
         }
         let code = self.intern_in_table(&rest[..length])?;
+        let index = (mixed >> 48) as usize & (self.cache.len() - 1);
         self.cache[index] = Slot { low, high, length: length as u32, code };
         Ok(code)
     }
@@ -130,13 +136,16 @@ impl Dictionary {
             return Err(Fault::Utf8);
         }
         let code = self.hashes.len() as u32;
-        self.bytes.extend_from_slice(text);
-        self.offsets.push(self.bytes.len() as i32);
+        self.bytes.extend(text);
+        self.offsets.extend(&[self.bytes.len() as i32]);
         self.hashes.push(hash);
         self.table[index] = code;
         self.snapshot = None;
         if self.hashes.len() * 2 > self.table.len() {
             self.grow();
+        }
+        if self.hashes.len() * 2 > self.cache.len() && self.cache.len() < MOST_SLOTS {
+            self.cache = vec![VACANT; self.cache.len() * 4].into();
         }
         Ok(code as i32)
     }
@@ -156,24 +165,28 @@ impl Dictionary {
     }
 
     fn text(&self, code: usize) -> &[u8] {
-        &self.bytes[self.offsets[code] as usize..self.offsets[code + 1] as usize]
+        let offsets = self.offsets.as_slice();
+        &self.bytes.as_slice()[offsets[code] as usize..offsets[code + 1] as usize]
     }
 
-    /// Bytes of all strings together.
+    /// Bytes of all strings together, with their offsets.
     pub(crate) fn size(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.offsets.len() * size_of::<i32>()
     }
 
-    /// The strings as an Arrow array: the same `Arc` as before while no string was added.
+    /// The strings as an Arrow array: the same `Arc` as before while no string was added. Nothing is copied: an array of more
+    /// strings mostly shares its memory with the arrays before it, and begins with their strings.
     pub(crate) fn values(&mut self) -> ArrayRef {
         if let Some(array) = &self.snapshot {
             return Arc::clone(array);
         }
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets.clone()));
+        let offsets = ScalarBuffer::new(self.offsets.buffer(), 0, self.offsets.len());
+        // SAFETY: offsets begin with 0 and never fall.
+        let offsets = unsafe { OffsetBuffer::new_unchecked(offsets) };
         // SAFETY: every stored string was checked to be UTF-8 on its own, and the offsets are the
         // boundaries between them.
         let array: ArrayRef =
-            Arc::new(unsafe { StringArray::new_unchecked(offsets, Buffer::from_slice_ref(&self.bytes), None) });
+            Arc::new(unsafe { StringArray::new_unchecked(offsets, self.bytes.buffer(), None) });
         self.snapshot = Some(Arc::clone(&array));
         array
     }
@@ -250,6 +263,23 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &dictionary.values()));
         dictionary.intern(b"two", 3).unwrap();
         assert!(!Arc::ptr_eq(&first, &dictionary.values()));
+    }
+
+    #[test]
+    fn many_strings_keep_their_codes_and_share_memory() {
+        let mut dictionary = Dictionary::default();
+        let texts: Vec<String> = (0..100_000).map(|n| format!("key {}", n * 7919)).collect();
+        let codes: Vec<i32> = texts.iter().map(|t| dictionary.intern(t.as_bytes(), t.len()).unwrap()).collect();
+        let first = dictionary.values();
+        dictionary.intern(b"one more", 8).unwrap();
+        let second = dictionary.values();
+        let starts = |array: &ArrayRef| array.as_string::<i32>().values().as_ptr();
+        assert_eq!((first.len(), second.len()), (100_000, 100_001));
+        assert_eq!(starts(&first), starts(&second));
+        for (text, code) in texts.iter().zip(codes) {
+            assert_eq!(dictionary.intern(text.as_bytes(), text.len()), Ok(code));
+            assert_eq!(second.as_string::<i32>().value(code as usize), text);
+        }
     }
 
     #[test]

@@ -11,12 +11,13 @@ use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, FieldRef, TimeUnit};
 
 use super::cursor::{Cursor, Number, Parsed};
+use super::layout;
+use super::word::{self, Minute};
 use crate::format::avro::dict::Dictionary;
 use crate::format::timestamp;
 
-/// A dictionary with more strings or bytes than this starts anew with the next batch.
-const MAX_STRINGS: usize = 1 << 16;
-const MAX_BYTES: usize = 8 << 20;
+/// A dictionary of more bytes than this starts anew with the next batch.
+const MAX_BYTES: usize = 64 << 20;
 
 /// A column that grows by one value at a time and can be cut back.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(super) struct Column {
     /// One flag per value; empty while no value was null.
     valid: Vec<bool>,
     length: usize,
+    minute: Minute,
 }
 
 #[derive(Debug)]
@@ -62,7 +64,7 @@ impl Column {
             DataType::Null => Values::Null,
             _ => return None,
         };
-        Some(Self { values, valid: vec![], length: 0 })
+        Some(Self { values, valid: vec![], length: 0, minute: Minute::default() })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -152,6 +154,48 @@ impl Column {
             cursor.at = start;
             Ok(Taken::Misfit)
         }
+    }
+
+    /// Reads the value at `at`, which is less work when it is a common one; says where it ends. Nothing when it does not fit or
+    /// is no value; there may be more values then than before. `text` has [`word::ROOM`] behind `at`.
+    #[inline]
+    pub(super) fn quick(&mut self, text: &[u8], at: usize, scratch: &mut Vec<u8>) -> Option<usize> {
+        let end = match &mut self.values {
+            Values::Long(values) => word::integer(text, at).map(|(value, end)| {
+                values.push(value);
+                end
+            }),
+            Values::Double(values) => word::double(text, at).map(|(value, end)| {
+                values.push(value);
+                end
+            }),
+            Values::Timestamp(values) if text[at] == b'"' => self.minute.read(text, at + 1).map(|(value, quote)| {
+                values.push(value);
+                quote + 1
+            }),
+            Values::Text { codes, dictionary, .. } if text[at] == b'"' => match word::closing(text, at + 1) {
+                Some(quote) => {
+                    codes.push(dictionary.intern(&text[at + 1..], quote - at - 1).ok()?);
+                    Some(quote + 1)
+                }
+                None => None,
+            },
+            _ => None,
+        };
+        if end.is_none() {
+            return self.slow(text, at, scratch);
+        }
+        self.filled();
+        end
+    }
+
+    /// As [`Column::quick`], of a value that is not common.
+    #[inline(never)]
+    fn slow(&mut self, text: &[u8], at: usize, scratch: &mut Vec<u8>) -> Option<usize> {
+        let mut cursor = Cursor { bytes: layout::line(text, at), at };
+        let taken = self.read(&mut cursor, scratch).ok()?;
+        let valid = taken == Taken::Yes && std::str::from_utf8(&text[at..cursor.at]).is_ok();
+        valid.then_some(cursor.at)
     }
 
     /// Repeats the last value until there are `length`.
@@ -251,7 +295,7 @@ fn text(codes: &mut Vec<i32>, dictionary: &mut Dictionary, nulls: Option<NullBuf
     let capacity = codes.len();
     let full = std::mem::replace(codes, Vec::with_capacity(capacity));
     let values = dictionary.values();
-    if dictionary.len() > MAX_STRINGS || dictionary.size() > MAX_BYTES {
+    if dictionary.size() > MAX_BYTES {
         dictionary.clear();
     }
     // SAFETY: every valid code came from this dictionary, which only grew since.

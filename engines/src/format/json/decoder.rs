@@ -8,6 +8,8 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use super::columns::{Column, Taken};
 use super::cursor::{Cursor, Fault};
 use super::infer::JsonSchema;
+use super::layout::Layouts;
+use super::word::ROOM;
 use crate::read::{Decoder, ReadPlan, RecordError};
 
 /// Longest text of a value in a message.
@@ -23,6 +25,10 @@ pub struct JsonDecoder {
     paths: Vec<String>,
     types: Vec<DataType>,
     unnest: bool,
+    /// What records before looked like; none when a record is not always one row, or a member goes to two places.
+    pub(super) layouts: Option<Layouts>,
+    /// A record with room behind it.
+    padded: Vec<u8>,
 }
 
 /// A column whose type JSON values are not decoded into.
@@ -37,12 +43,12 @@ pub struct Unreadable {
 
 /// The members of an object that are read.
 #[derive(Debug, Default)]
-struct Node {
-    members: Vec<(Vec<u8>, Target)>,
+pub(super) struct Node {
+    pub(super) members: Vec<(Vec<u8>, Target)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
+pub(super) enum Target {
     Column(usize),
     Object(usize),
     /// The list that is unnested; its elements are read as this.
@@ -50,7 +56,7 @@ enum Target {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Element {
+pub(super) enum Element {
     Object(usize),
     Column(usize),
     /// Nothing of the elements is read, only how many there are.
@@ -134,7 +140,44 @@ impl JsonDecoder {
         };
         let paths = plan.columns.iter().map(|c| c.display_path(unnest)).collect();
         let types = plan.columns.iter().map(|c| c.data_type.clone()).collect();
-        Ok(Self { nodes, state, schema: plan.schema(), paths, types, unnest: unnest.is_some() })
+        let plain = unnest.is_none() && nodes.iter().all(Node::is_plain);
+        Ok(Self {
+            nodes,
+            state,
+            schema: plan.schema(),
+            paths,
+            types,
+            unnest: unnest.is_some(),
+            layouts: plain.then(Layouts::default),
+            padded: Vec::new(),
+        })
+    }
+
+    /// Appends the record of the line that begins at `at` as one row, when it is laid out like one before it, and says where
+    /// the next line begins. Nothing else is done otherwise: the line is for [`JsonDecoder::decode_anew`]. A line is looked at
+    /// only where `text` goes on for [`JsonDecoder::MARGIN`] bytes behind it.
+    #[inline]
+    pub fn follow(&mut self, text: &[u8], at: usize) -> Option<usize> {
+        let state = &mut self.state;
+        let layouts = self.layouts.as_mut()?;
+        let end = layouts.read(text, at, &mut state.columns, state.rows, &mut state.scratch)?;
+        state.rows += 1;
+        Some(end + 1)
+    }
+
+    /// Bytes behind a line that let [`JsonDecoder::follow`] read it.
+    pub const MARGIN: usize = ROOM;
+
+    /// As [`Decoder::decode`], whatever the records before looked like.
+    ///
+    /// # Errors
+    /// As [`Decoder::decode`].
+    pub fn decode_anew(&mut self, payload: &[u8]) -> Result<usize, RecordError> {
+        let rows = self.parse(payload)?;
+        if let Some(layouts) = &mut self.layouts {
+            layouts.learn(&self.nodes, self.state.columns.len(), payload);
+        }
+        Ok(rows)
     }
 
     fn describe(&self, record: &[u8], stop: &Stop) -> RecordError {
@@ -197,6 +240,12 @@ fn child(nodes: &mut Vec<Node>, node: usize, name: &str) -> usize {
 }
 
 impl Node {
+    /// Whether every member has a name of its own.
+    fn is_plain(&self) -> bool {
+        let members = &self.members;
+        (1..members.len()).all(|at| members[..at].iter().all(|(name, _)| *name != members[at].0))
+    }
+
     /// The member of this name, looked for first behind the one found last.
     #[inline]
     fn find(&self, key: &[u8], hint: &mut usize) -> Option<Target> {
@@ -355,8 +404,8 @@ impl JsonDecoder {
     }
 }
 
-impl Decoder for JsonDecoder {
-    fn decode(&mut self, payload: &[u8]) -> Result<usize, RecordError> {
+impl JsonDecoder {
+    fn parse(&mut self, payload: &[u8]) -> Result<usize, RecordError> {
         self.state.record += 1;
         self.state.elements = 0;
         let before = self.state.rows;
@@ -378,6 +427,37 @@ impl Decoder for JsonDecoder {
         }
         state.rows += rows;
         Ok(rows)
+    }
+
+    /// As [`JsonDecoder::follow`], of a record on its own.
+    fn follow_alone(&mut self, payload: &[u8]) -> bool {
+        if self.layouts.is_none() {
+            return false;
+        }
+        let mut padded = std::mem::take(&mut self.padded);
+        padded.clear();
+        padded.extend_from_slice(payload);
+        padded.push(b'\n');
+        padded.resize(padded.len() + ROOM, 0);
+        let before = self.state.rows;
+        let followed = self.follow(&padded, 0);
+        self.padded = padded;
+        match followed {
+            Some(end) if end == payload.len() + 1 => true,
+            Some(_) => {
+                // The record goes on behind a line break.
+                self.state.rows = before;
+                self.state.columns.iter_mut().for_each(|c| c.truncate(before));
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+impl Decoder for JsonDecoder {
+    fn decode(&mut self, payload: &[u8]) -> Result<usize, RecordError> {
+        if self.follow_alone(payload) { Ok(1) } else { self.decode_anew(payload) }
     }
 
     fn rows(&self) -> usize {
