@@ -93,7 +93,9 @@ impl<T: ArrowNativeType> Grown<T> {
     /// The present values as a buffer.
     pub(crate) fn buffer(&self) -> Buffer {
         // SAFETY: the bytes are written, and the block lives as long as the buffer.
-        unsafe { Buffer::from_custom_allocation(self.block.start, self.length * size_of::<T>(), Arc::clone(&self.block) as _) }
+        unsafe {
+            Buffer::from_custom_allocation(self.block.start, self.length * size_of::<T>(), Arc::clone(&self.block) as _)
+        }
     }
 }
 

@@ -83,7 +83,10 @@ impl Keeper {
             "file" => {
                 let opened = OpenOptions::new().append(true).create(true).open(&uri.path);
                 let file = opened.map_err(|e| {
-                    Error::sink(format!("{} cannot be written: {e}", uri.path), "check the directory and its permissions")
+                    Error::sink(
+                        format!("{} cannot be written: {e}", uri.path),
+                        "check the directory and its permissions",
+                    )
                 })?;
                 Out::File { file: BufWriter::new(file), path: uri.path }
             }
@@ -132,8 +135,14 @@ impl Keeper {
         why: &'static str,
         rows: &RecordBatch,
     ) -> Result<(), Error> {
-        let shown: Vec<usize> =
-            rows.schema_ref().fields().iter().enumerate().filter(|(_, f)| f.name() != POSITION).map(|(i, _)| i).collect();
+        let shown: Vec<usize> = rows
+            .schema_ref()
+            .fields()
+            .iter()
+            .enumerate()
+            .filter(|(_, f)| f.name() != POSITION)
+            .map(|(i, _)| i)
+            .collect();
         let rows = rows.project(&shown).map_err(|e| Error::sink(format!("a late row cannot be written: {e}"), ""))?;
         let schema = rows.schema();
         let known = self.rows.take().filter(|(known, _)| *known == schema);

@@ -66,7 +66,11 @@ impl Drop for Metrics {
         let Some((thread, mut address)) = self.server.take() else { return };
         self.shared.stop.store(true, Ordering::Relaxed);
         if address.ip().is_unspecified() {
-            address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+            address.set_ip(if address.is_ipv4() {
+                [127, 0, 0, 1].into()
+            } else {
+                std::net::Ipv6Addr::LOCALHOST.into()
+            });
         }
         // A connection wakes the thread; without one it ends with the process.
         if TcpStream::connect_timeout(&address, PATIENCE).is_ok() {
@@ -127,7 +131,11 @@ fn exposition(progress: &Progress, up: Duration) -> String {
     let counts = [
         ("freshet_records_total", "Records read.", totals.records),
         ("freshet_rows_total", "Rows written.", totals.rows),
-        ("freshet_bad_records_total", "Records and rows left out because they could not be read or computed.", totals.skipped),
+        (
+            "freshet_bad_records_total",
+            "Records and rows left out because they could not be read or computed.",
+            totals.skipped,
+        ),
         ("freshet_late_rows_total", "Rows late for all their windows: left out.", progress.late),
         ("freshet_partly_late_rows_total", "Rows late for some of their windows.", progress.partly_late),
         ("freshet_timeless_rows_total", "Rows without an event time: left out.", progress.timeless),
@@ -144,10 +152,20 @@ fn exposition(progress: &Progress, up: Duration) -> String {
     }
     figure("freshet_state_bytes", "Bytes of state in memory.", "gauge", progress.state.to_string());
     let pause = Duration::from_micros(progress.checkpoint_pause).as_secs_f64();
-    figure("freshet_checkpoint_pause_seconds", "How long the last checkpoint held the run.", "gauge", pause.to_string());
+    figure(
+        "freshet_checkpoint_pause_seconds",
+        "How long the last checkpoint held the run.",
+        "gauge",
+        pause.to_string(),
+    );
     if progress.watermark != i64::MIN && progress.watermark != i64::MAX {
         let seconds = progress.watermark as f64 / 1e6;
-        figure("freshet_watermark_seconds", "Event time up to which everything is final.", "gauge", seconds.to_string());
+        figure(
+            "freshet_watermark_seconds",
+            "Event time up to which everything is final.",
+            "gauge",
+            seconds.to_string(),
+        );
     }
     figure("freshet_uptime_seconds", "Time since the run began.", "gauge", up.as_secs_f64().to_string());
     text

@@ -185,8 +185,7 @@ impl Dictionary {
         let offsets = unsafe { OffsetBuffer::new_unchecked(offsets) };
         // SAFETY: every stored string was checked to be UTF-8 on its own, and the offsets are the
         // boundaries between them.
-        let array: ArrayRef =
-            Arc::new(unsafe { StringArray::new_unchecked(offsets, self.bytes.buffer(), None) });
+        let array: ArrayRef = Arc::new(unsafe { StringArray::new_unchecked(offsets, self.bytes.buffer(), None) });
         self.snapshot = Some(Arc::clone(&array));
         array
     }

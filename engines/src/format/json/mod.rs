@@ -9,9 +9,9 @@ mod cursor;
 mod decoder;
 mod infer;
 mod layout;
-mod word;
 #[cfg(test)]
 mod tests;
+mod word;
 
 pub use decoder::{JsonDecoder, Unreadable};
 pub use infer::JsonSchema;

@@ -44,9 +44,7 @@ fn decoders() -> (JsonDecoder, JsonDecoder) {
 fn plain(batch: &RecordBatch) -> Vec<ArrayRef> {
     let text = |array: &ArrayRef| match array.data_type() {
         DataType::Dictionary(..) => cast(array, &DataType::Utf8).unwrap(),
-        DataType::List(_) => {
-            cast(array, &DataType::List(Arc::new(Field::new("item", DataType::Utf8, true)))).unwrap()
-        }
+        DataType::List(_) => cast(array, &DataType::List(Arc::new(Field::new("item", DataType::Utf8, true)))).unwrap(),
         _ => Arc::clone(array),
     };
     batch.columns().iter().map(text).collect()
@@ -74,8 +72,23 @@ fn lines(decoder: &mut JsonDecoder, text: &[u8]) -> Vec<Result<usize, RecordErro
 fn value() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("null".to_owned()),
-        select(vec!["true", "false", "0", "-0", "-0.0", "1e3", "01", "1.", "-", "[]", "{}", "[1,\"a\"]", "[\"a\",null]", "nul"])
-            .prop_map(str::to_owned),
+        select(vec![
+            "true",
+            "false",
+            "0",
+            "-0",
+            "-0.0",
+            "1e3",
+            "01",
+            "1.",
+            "-",
+            "[]",
+            "{}",
+            "[1,\"a\"]",
+            "[\"a\",null]",
+            "nul"
+        ])
+        .prop_map(str::to_owned),
         any::<i64>().prop_map(|n| n.to_string()),
         (-1000_i64..1000).prop_map(|n| n.to_string()),
         any::<f64>().prop_filter("no number", |f| f.is_finite()).prop_map(|f| format!("{f:?}")),
@@ -122,7 +135,9 @@ fn record(values: &[String], layout: usize) -> String {
         0 => format!(
             "{{\"ts\":{ts},\"key\":{key},\"n\":{n},\"d\":{d},\"b\":{b},\"o\":{{\"x\":{x},\"p\":{{\"q\":{q}}}}},\"l\":{l},\"other\":{other}}}"
         ),
-        1 => format!("{{ \"other\" : {other} , \"n\" :{n}, \"key\":\t{key},\"n\":{q},\"o\":null,\"o\":{{\"x\":{x}}} }} \r"),
+        1 => format!(
+            "{{ \"other\" : {other} , \"n\" :{n}, \"key\":\t{key},\"n\":{q},\"o\":null,\"o\":{{\"x\":{x}}} }} \r"
+        ),
         2 => format!("{{\"key\":{key},\"a much longer name of a field\":{other},\"ts\":{ts}}}"),
         _ => format!("{{\"n\":{n},\"d\":{d},\"\\u006bey\":{key},\"l\":{l},\"o\":{{\"p\":{{}},\"z\":{other}}}}}"),
     }
@@ -132,12 +147,7 @@ fn record(values: &[String], layout: usize) -> String {
 fn text() -> impl Strategy<Value = Vec<u8>> {
     let odd = (0..9_usize, value());
     let broken = (any::<Index>(), prop_oneof![any::<u8>(), select(b"{}[]\",:\\ \n0-.e\x80".to_vec())]);
-    let line = (
-        fitting(),
-        0..4_usize,
-        proptest::option::weighted(0.3, odd),
-        proptest::option::weighted(0.15, broken),
-    );
+    let line = (fitting(), 0..4_usize, proptest::option::weighted(0.3, odd), proptest::option::weighted(0.15, broken));
     let line = line.prop_map(|(mut values, layout, odd, broken)| {
         if let Some((at, value)) = odd {
             values[at] = value;
@@ -188,7 +198,8 @@ proptest! {
 fn a_known_layout_is_followed() {
     let (mut quick, _) = decoders();
     let first = br#"{"ts":"2026-01-01T00:00:00Z","key":"a","n":1,"d":1.5,"other":"x"}"#;
-    let next = b"{\"ts\":\"2026-01-01T00:00:01.25Z\",\"key\":\"bb\",\"n\":1767225600000000,\"d\":-22,\"other\":\"yy\"}\n";
+    let next =
+        b"{\"ts\":\"2026-01-01T00:00:01.25Z\",\"key\":\"bb\",\"n\":1767225600000000,\"d\":-22,\"other\":\"yy\"}\n";
     quick.decode_anew(first).unwrap();
     let mut text = next.to_vec();
     text.resize(next.len() + JsonDecoder::MARGIN, 0);
