@@ -61,6 +61,10 @@ impl Pipeline<'_> {
     fn compare(&self, expected: &[(String, String)]) -> Result<(), String> {
         let mut found = self.broker.committed(&format!("{}-out", self.name));
         let mut expected = expected.to_vec();
+        if self.shape == Shape::Join && self.mode == "transactional" {
+            // Pairs have no key of their own.
+            expected.iter_mut().for_each(|(key, _)| key.clear());
+        }
         if self.mode == "idempotent" {
             let last: BTreeMap<String, String> = found.into_iter().collect();
             found = last.into_iter().collect();
