@@ -4,8 +4,10 @@ use std::any::Any;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use arrow::array::types::{Float64Type, Int64Type, TimestampMicrosecondType};
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, TimestampMicrosecondArray};
+use arrow::array::types::{Float64Type, Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, DictionaryArray, Float64Array, Int64Array, TimestampMicrosecondArray,
+};
 use arrow::datatypes::DataType;
 
 use super::value::{Value, array_of, is_kept, take, value_at};
@@ -18,7 +20,7 @@ pub(super) fn extreme(argument: Option<&DataType>, largest: bool) -> Option<Box<
         DataType::Int64 | DataType::Float64 | DataType::Timestamp(..) | DataType::Boolean if is_kept(argument) => {
             Some(Box::new(Numbers { data_type: argument.clone(), largest, best: vec![], seen: vec![] }))
         }
-        other if is_kept(other) => Some(Box::new(Values { data_type: other.clone(), largest, best: vec![] })),
+        other if is_kept(other) => Some(Box::new(Values { data_type: other.clone(), largest, best: vec![], heap: 0 })),
         _ => None,
     }
 }
@@ -37,8 +39,9 @@ struct Numbers {
     seen: Vec<bool>,
 }
 
-/// Doubles as integers of the same total order.
+/// Doubles as integers of the same total order; NaN, of either sign, is the largest.
 fn ordered(value: f64) -> i64 {
+    let value = if value.is_nan() { f64::NAN } else { value };
     let bits = value.to_bits().cast_signed();
     bits ^ ((bits >> 63).cast_unsigned() >> 1).cast_signed()
 }
@@ -150,6 +153,8 @@ struct Values {
     data_type: DataType,
     largest: bool,
     best: Vec<Option<Value>>,
+    /// Bytes beside the values themselves.
+    heap: usize,
 }
 
 impl Values {
@@ -157,7 +162,32 @@ impl Values {
         let best = &mut self.best[slot as usize];
         let wanted = if self.largest { Ordering::Greater } else { Ordering::Less };
         if best.as_ref().is_none_or(|best| value.cmp(best) == wanted) {
-            *best = Some(value);
+            self.heap += value.heap();
+            self.heap -= best.replace(value).map_or(0, |old| old.heap());
+        }
+    }
+
+    fn take(&mut self, slot: u32) -> Option<Value> {
+        let value = self.best[slot as usize].take();
+        self.heap -= value.as_ref().map_or(0, Value::heap);
+        value
+    }
+
+    /// Texts become values only when they are better than what is known.
+    fn offer_texts(&mut self, slots: &[u32], rows: &Rows<'_>, texts: &DictionaryArray<Int32Type>) {
+        let Some(values) = texts.values().as_string_opt::<i32>() else { return };
+        for (row, slot) in slots.iter().enumerate() {
+            if !rows.counts(row) || texts.is_null(row) {
+                continue;
+            }
+            let text = values.value(texts.keys().value(row).cast_unsigned() as usize);
+            let better = match &self.best[*slot as usize] {
+                Some(Value::Text(best)) => (text > &**best) == self.largest && text != &**best,
+                _ => true,
+            };
+            if better {
+                self.offer(*slot, Value::Text(text.into()));
+            }
         }
     }
 }
@@ -169,6 +199,10 @@ impl Accumulator for Values {
 
     fn update(&mut self, slots: &[u32], rows: &Rows<'_>) -> Result<(), Error> {
         let Some(array) = rows.args.first() else { return Ok(()) };
+        if let Some(texts) = array.as_dictionary_opt::<Int32Type>() {
+            self.offer_texts(slots, rows, texts);
+            return Ok(());
+        }
         for (row, slot) in slots.iter().enumerate().filter(|(row, _)| rows.counts(*row)) {
             if let Some(value) = value_at(array, row) {
                 self.offer(*slot, value);
@@ -187,13 +221,13 @@ impl Accumulator for Values {
     }
 
     fn fold(&mut self, from: u32, to: u32) {
-        if let Some(value) = self.best[from as usize].take() {
+        if let Some(value) = self.take(from) {
             self.offer(to, value);
         }
     }
 
     fn clear(&mut self, slots: &[u32]) {
-        slots.iter().for_each(|slot| self.best[*slot as usize] = None);
+        slots.iter().for_each(|slot| drop(self.take(*slot)));
     }
 
     fn encode(&self, slot: u32, out: &mut Vec<u8>) {
@@ -214,11 +248,11 @@ impl Accumulator for Values {
     }
 
     fn memory(&self) -> usize {
-        self.best.iter().map(|best| size_of::<Option<Value>>() + best.as_ref().map_or(0, Value::heap)).sum()
+        self.best.capacity() * size_of::<Option<Value>>() + self.heap
     }
 
     fn fresh(&self) -> Box<dyn Accumulator> {
-        Box::new(Self { data_type: self.data_type.clone(), largest: self.largest, best: vec![] })
+        Box::new(Self { data_type: self.data_type.clone(), largest: self.largest, best: vec![], heap: 0 })
     }
 
     fn any(&self) -> &dyn Any {
@@ -234,8 +268,9 @@ mod tests {
     proptest! {
         #[test]
         fn doubles_order_like_their_keys(a in any::<f64>(), b in any::<f64>()) {
-            prop_assert_eq!(ordered(a).cmp(&ordered(b)), a.total_cmp(&b));
-            prop_assert_eq!(unordered(ordered(a)).to_bits(), a.to_bits());
+            let one_nan = |v: f64| if v.is_nan() { f64::NAN } else { v };
+            prop_assert_eq!(ordered(a).cmp(&ordered(b)), one_nan(a).total_cmp(&one_nan(b)));
+            prop_assert_eq!(unordered(ordered(a)).to_bits(), one_nan(a).to_bits());
         }
     }
 }

@@ -54,16 +54,22 @@ impl Moments {
         self.squares.merge(&other.squares);
     }
 
-    /// Sum of the squared distances from the mean: Σx² − (Σx)²/n, in twice the precision of a double.
+    /// Sum of the squared distances from the mean: Σx² − Σx·(Σx/n), in twice the precision of a double.
     fn spread(&self) -> f64 {
         let n = self.count as f64;
         let (sum, sum_rest) = self.sum.pair();
         let (squares, squares_rest) = self.squares.pair();
-        let product = sum * sum;
-        let product_rest = sum.mul_add(sum, -product) + 2.0 * sum * sum_rest;
-        let quotient = product / n;
-        let quotient_rest = ((-quotient).mul_add(n, product) + product_rest) / n;
-        (squares - quotient + (squares_rest - quotient_rest)).max(0.0)
+        if !sum.is_finite() || squares.is_nan() {
+            return f64::NAN;
+        }
+        if squares.is_infinite() {
+            return squares;
+        }
+        let mean = sum / n;
+        let mean_rest = ((-mean).mul_add(n, sum) + sum_rest) / n;
+        let product = sum * mean;
+        let product_rest = sum.mul_add(mean, -product) + sum * mean_rest + sum_rest * mean;
+        (squares - product + (squares_rest - product_rest)).max(0.0)
     }
 }
 

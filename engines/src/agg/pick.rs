@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cmp::Ordering;
 
-use arrow::array::ArrayRef;
+use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
 
 use super::value::{Value, array_of, is_kept, take, value_at};
@@ -35,6 +35,8 @@ struct Pick {
     which: Which,
     data_type: DataType,
     best: Vec<Option<Picked>>,
+    /// Bytes beside the rows themselves.
+    heap: usize,
 }
 
 pub(super) fn pick(
@@ -53,25 +55,40 @@ pub(super) fn pick(
     if matches!(which, Which::Smallest | Which::Largest) && !by.is_some_and(is_kept) {
         return None;
     }
-    Some(Box::new(Pick { which, data_type, best: vec![] }))
+    Some(Box::new(Pick { which, data_type, best: vec![], heap: 0 }))
+}
+
+impl Picked {
+    fn heap(&self) -> usize {
+        self.by.iter().chain(&self.value).map(Value::heap).sum()
+    }
 }
 
 impl Pick {
-    fn offer(&mut self, slot: u32, row: Picked) {
-        let best = &mut self.best[slot as usize];
-        let better = best.as_ref().is_none_or(|best| {
-            let earlier = row.position < best.position;
-            match self.which {
-                Which::First | Which::Any => earlier,
-                // Rows of one record follow each other: the later of them counts.
-                Which::Last => !earlier,
-                Which::Smallest => row.by.cmp(&best.by).then(row.position.cmp(&best.position)) == Ordering::Less,
-                Which::Largest => best.by.cmp(&row.by).then(row.position.cmp(&best.position)) == Ordering::Less,
-            }
-        });
-        if better {
-            *best = Some(row);
+    /// Whether a row is better than the best so far.
+    fn is_better(&self, slot: u32, by: Option<&Value>, position: u64) -> bool {
+        let Some(best) = &self.best[slot as usize] else { return true };
+        let earlier = position < best.position;
+        match self.which {
+            Which::First | Which::Any => earlier,
+            // Rows of one record follow each other: the later of them counts.
+            Which::Last => position >= best.position,
+            Which::Smallest => by.cmp(&best.by.as_ref()).then(position.cmp(&best.position)) == Ordering::Less,
+            Which::Largest => best.by.as_ref().cmp(&by).then(position.cmp(&best.position)) == Ordering::Less,
         }
+    }
+
+    fn offer(&mut self, slot: u32, row: Picked) {
+        if self.is_better(slot, row.by.as_ref(), row.position) {
+            self.heap += row.heap();
+            self.heap -= self.best[slot as usize].replace(row).map_or(0, |old| old.heap());
+        }
+    }
+
+    fn take(&mut self, slot: u32) -> Option<Picked> {
+        let row = self.best[slot as usize].take();
+        self.heap -= row.as_ref().map_or(0, Picked::heap);
+        row
     }
 }
 
@@ -84,13 +101,15 @@ impl Accumulator for Pick {
         let Some(array) = rows.args.first() else { return Ok(()) };
         let by = rows.args.get(1);
         for (row, slot) in slots.iter().enumerate().filter(|(row, _)| rows.counts(*row)) {
-            let value = value_at(array, row);
             let by = by.map(|by| value_at(by, row));
             // What orders must be there; any_value wants a value too.
-            if by == Some(None) || (self.which == Which::Any && value.is_none()) {
+            if by == Some(None) || (self.which == Which::Any && array.is_null(row)) {
                 continue;
             }
-            self.offer(*slot, Picked { by: by.flatten(), position: rows.position(row), value });
+            let (by, position) = (by.flatten(), rows.position(row));
+            if self.is_better(*slot, by.as_ref(), position) {
+                self.offer(*slot, Picked { by, position, value: value_at(array, row) });
+            }
         }
         Ok(())
     }
@@ -105,13 +124,13 @@ impl Accumulator for Pick {
     }
 
     fn fold(&mut self, from: u32, to: u32) {
-        if let Some(row) = self.best[from as usize].take() {
+        if let Some(row) = self.take(from) {
             self.offer(to, row);
         }
     }
 
     fn clear(&mut self, slots: &[u32]) {
-        slots.iter().for_each(|slot| self.best[*slot as usize] = None);
+        slots.iter().for_each(|slot| drop(self.take(*slot)));
     }
 
     fn encode(&self, slot: u32, out: &mut Vec<u8>) {
@@ -142,11 +161,11 @@ impl Accumulator for Pick {
     }
 
     fn memory(&self) -> usize {
-        self.best.capacity() * size_of::<Option<Picked>>()
+        self.best.capacity() * size_of::<Option<Picked>>() + self.heap
     }
 
     fn fresh(&self) -> Box<dyn Accumulator> {
-        Box::new(Self { which: self.which, data_type: self.data_type.clone(), best: vec![] })
+        Box::new(Self { which: self.which, data_type: self.data_type.clone(), best: vec![], heap: 0 })
     }
 
     fn any(&self) -> &dyn Any {

@@ -29,7 +29,7 @@ struct Distinct(BTreeMap<Option<Value>, u64>);
 
 impl Kept for Distinct {
     fn put(&mut self, value: Option<Value>, position: u64) {
-        self.0.entry(value).and_modify(|known| *known = position.min(*known)).or_insert(position);
+        self.0.entry(value.map(Value::normal)).and_modify(|known| *known = position.min(*known)).or_insert(position);
     }
 
     fn each(&self, visit: &mut dyn FnMut(Option<&Value>, u64)) {
@@ -119,11 +119,17 @@ impl<K: Kept> Sets<K> {
     fn put(&mut self, slot: u32, value: Option<Value>, position: u64) {
         let group = &mut self.groups[slot as usize];
         let before = group.len();
-        let heap = value.as_ref().map_or(0, Value::heap);
+        let bytes = bytes_of(value.as_ref());
         group.put(value, position);
         if group.len() > before {
-            self.held += size_of::<(Option<Value>, u64)>() + heap;
+            self.held += bytes;
         }
+    }
+
+    fn take(&mut self, slot: u32) -> K {
+        let group = std::mem::take(&mut self.groups[slot as usize]);
+        group.each(&mut |value, _| self.held -= bytes_of(value));
+        group
     }
 
     /// Values in the order of their positions.
@@ -182,6 +188,11 @@ impl<K: Kept> Sets<K> {
     }
 }
 
+/// Bytes that a value takes in a group, about.
+fn bytes_of(value: Option<&Value>) -> usize {
+    size_of::<(Option<Value>, u64)>() + value.map_or(0, Value::heap)
+}
+
 fn out_of_range() -> Error {
     Error::Row(RecordError::Eval { code: "OUT_OF_RANGE", reason: "a sum has more than 38 digits".into() })
 }
@@ -210,15 +221,12 @@ impl<K: Kept> Accumulator for Sets<K> {
     }
 
     fn fold(&mut self, from: u32, to: u32) {
-        let group = std::mem::take(&mut self.groups[from as usize]);
+        let group = self.take(from);
         group.each(&mut |value, position| self.put(to, value.cloned(), position));
     }
 
     fn clear(&mut self, slots: &[u32]) {
-        for slot in slots {
-            let group = std::mem::take(&mut self.groups[*slot as usize]);
-            self.held = self.held.saturating_sub(group.len() * size_of::<(Option<Value>, u64)>());
-        }
+        slots.iter().for_each(|slot| drop(self.take(*slot)));
     }
 
     fn encode(&self, slot: u32, out: &mut Vec<u8>) {

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::Hasher as _;
 use std::sync::Arc;
 
 use arrow::array::types::{Float64Type, Int64Type};
@@ -10,7 +9,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
 use arrow::datatypes::DataType;
 use twox_hash::XxHash64;
 
-use super::value::{decode_length, encode_length, is_kept, take, value_at};
+use super::value::{Value, decode_length, encode_length, is_kept, take, value_at};
 use super::{Accumulator, Rows};
 use crate::error::Error;
 
@@ -25,11 +24,22 @@ trait Sketch: Default + Clone + Send + Sync + 'static {
 /// Sketches of many groups.
 struct Sketches<S: Sketch> {
     groups: Vec<S>,
+    /// Bytes beside the groups themselves.
+    heap: usize,
     add: fn(&mut S, &ArrayRef, usize),
     result: Outcome<S>,
 }
 
 type Outcome<S> = Arc<dyn Fn(&mut dyn Iterator<Item = &S>) -> ArrayRef + Send + Sync>;
+
+impl<S: Sketch> Sketches<S> {
+    fn change(&mut self, slot: u32, change: impl FnOnce(&mut S)) {
+        let group = &mut self.groups[slot as usize];
+        self.heap -= group.heap();
+        change(group);
+        self.heap += group.heap();
+    }
+}
 
 impl<S: Sketch> Accumulator for Sketches<S> {
     fn resize(&mut self, slots: usize) {
@@ -40,7 +50,8 @@ impl<S: Sketch> Accumulator for Sketches<S> {
         let Some(array) = rows.args.first() else { return Ok(()) };
         for (row, slot) in slots.iter().enumerate() {
             if rows.counts(row) && array.is_valid(row) {
-                (self.add)(&mut self.groups[*slot as usize], array, row);
+                let add = self.add;
+                self.change(*slot, |group| add(group, array, row));
             }
         }
         Ok(())
@@ -48,16 +59,17 @@ impl<S: Sketch> Accumulator for Sketches<S> {
 
     fn merge(&mut self, to: &[u32], other: &dyn Accumulator, from: &[u32]) {
         let Some(other) = other.any().downcast_ref::<Self>() else { return };
-        to.iter().zip(from).for_each(|(to, from)| self.groups[*to as usize].merge(&other.groups[*from as usize]));
+        to.iter().zip(from).for_each(|(to, from)| self.change(*to, |own| own.merge(&other.groups[*from as usize])));
     }
 
     fn fold(&mut self, from: u32, to: u32) {
-        let sketch = std::mem::take(&mut self.groups[from as usize]);
-        self.groups[to as usize].merge(&sketch);
+        let mut sketch = S::default();
+        self.change(from, |own| std::mem::swap(own, &mut sketch));
+        self.change(to, |own| own.merge(&sketch));
     }
 
     fn clear(&mut self, slots: &[u32]) {
-        slots.iter().for_each(|slot| self.groups[*slot as usize] = S::default());
+        slots.iter().for_each(|slot| self.change(*slot, |own| *own = S::default()));
     }
 
     fn encode(&self, slot: u32, out: &mut Vec<u8>) {
@@ -65,7 +77,8 @@ impl<S: Sketch> Accumulator for Sketches<S> {
     }
 
     fn decode(&mut self, slot: u32, bytes: &mut &[u8]) -> Option<()> {
-        self.groups[slot as usize].merge(&S::decode(bytes)?);
+        let read = S::decode(bytes)?;
+        self.change(slot, |own| own.merge(&read));
         Some(())
     }
 
@@ -74,11 +87,11 @@ impl<S: Sketch> Accumulator for Sketches<S> {
     }
 
     fn memory(&self) -> usize {
-        self.groups.iter().map(|group| size_of::<S>() + group.heap()).sum()
+        self.groups.capacity() * size_of::<S>() + self.heap
     }
 
     fn fresh(&self) -> Box<dyn Accumulator> {
-        Box::new(Self { groups: vec![], add: self.add, result: Arc::clone(&self.result) })
+        Box::new(Self { groups: vec![], heap: 0, add: self.add, result: Arc::clone(&self.result) })
     }
 
     fn any(&self) -> &dyn Any {
@@ -101,15 +114,25 @@ struct Distinct {
 pub(super) fn distinct(argument: Option<&DataType>) -> Option<Box<dyn Accumulator>> {
     argument.filter(|t| is_kept(t))?;
     let add = |sketch: &mut Distinct, array: &ArrayRef, row: usize| {
-        let mut bytes = Vec::new();
-        value_at(array, row).iter().for_each(|value| value.encode(&mut bytes));
-        let mut hasher = XxHash64::with_seed(0);
-        hasher.write(&bytes);
-        sketch.add(hasher.finish());
+        if let Some(value) = value_at(array, row) {
+            sketch.add(hash(&value.normal()));
+        }
     };
     let result: Outcome<Distinct> =
         Arc::new(|groups| Arc::new(Int64Array::from_iter_values(groups.map(Distinct::estimate))));
-    Some(Box::new(Sketches { groups: vec![], add, result }))
+    Some(Box::new(Sketches { groups: vec![], heap: 0, add, result }))
+}
+
+/// A hash that is the same in every run.
+fn hash(value: &Value) -> u64 {
+    match value {
+        Value::Boolean(v) => XxHash64::oneshot(1, &[u8::from(*v)]),
+        Value::Long(v) => XxHash64::oneshot(2, &v.to_le_bytes()),
+        Value::Unsigned(v) => XxHash64::oneshot(3, &v.to_le_bytes()),
+        Value::Decimal(v) => XxHash64::oneshot(4, &v.to_le_bytes()),
+        Value::Double(v) => XxHash64::oneshot(5, &v.to_le_bytes()),
+        Value::Text(v) => XxHash64::oneshot(6, v.as_bytes()),
+    }
 }
 
 impl Distinct {
@@ -205,7 +228,7 @@ pub(super) fn percentile(argument: Option<&DataType>, rank: f64) -> Option<Box<d
     };
     let result: Outcome<Buckets> =
         Arc::new(move |groups| Arc::new(Float64Array::from_iter(groups.map(|group| group.at(rank)))));
-    Some(Box::new(Sketches { groups: vec![], add, result }))
+    Some(Box::new(Sketches { groups: vec![], heap: 0, add, result }))
 }
 
 fn growth() -> f64 {
@@ -234,7 +257,10 @@ impl Buckets {
             return None;
         }
         let wanted = (rank.clamp(0.0, 1.0) * (count - 1) as f64).round() as u64;
-        let middle = |bucket: &i32| 2.0 * (f64::from(*bucket) * growth()).exp() / (1.0 + growth().exp());
+        let middle = |bucket: &i32| {
+            let value = (f64::from(*bucket) * growth()).exp() * (2.0 / (1.0 + growth().exp()));
+            value.min(f64::MAX)
+        };
         let mut seen = 0;
         let negative = self.negative.iter().rev().map(|(bucket, n)| (-middle(bucket), n));
         let positive = self.positive.iter().map(|(bucket, n)| (middle(bucket), n));
@@ -289,11 +315,7 @@ mod tests {
     #[test]
     fn distinct_values_are_estimated_closely() {
         let (mut whole, mut half) = (Distinct::default(), Distinct::default());
-        let hash = |value: u64| {
-            let mut hasher = XxHash64::with_seed(0);
-            hasher.write(&value.to_le_bytes());
-            hasher.finish()
-        };
+        let hash = |value: i64| hash(&Value::Long(value));
         (0..200).for_each(|v| whole.add(hash(v)));
         assert_eq!(whole.estimate(), 200);
         (0..60_000).for_each(|v| whole.add(hash(v)));

@@ -41,6 +41,31 @@ fn of(argument: &DataType, result: Outcome) -> Option<Box<dyn Accumulator>> {
     }
 }
 
+/// A sum of decimals: `low + turns · 2^128`, so that it may leave the range of 128 bits and come back.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wide {
+    low: i128,
+    turns: i64,
+}
+
+impl From<i64> for Wide {
+    fn from(value: i64) -> Self {
+        Self { low: value.into(), turns: 0 }
+    }
+}
+
+impl Wide {
+    fn narrow(self) -> Option<i64> {
+        i64::try_from(self.low).ok().filter(|_| self.turns == 0)
+    }
+
+    fn add(&mut self, other: Self) {
+        let (low, over) = self.low.overflowing_add(other.low);
+        self.low = low;
+        self.turns += other.turns + if over { other.low.signum() as i64 } else { 0 };
+    }
+}
+
 /// Sums of integers: 64 bits until one of them no longer fits.
 #[derive(Debug)]
 struct Integers {
@@ -49,7 +74,7 @@ struct Integers {
     scale: i8,
     narrow: Vec<i64>,
     /// In place of `narrow`, once a sum has left its range.
-    wide: Option<Vec<i128>>,
+    wide: Option<Vec<Wide>>,
     counts: Vec<i64>,
 }
 
@@ -58,33 +83,38 @@ impl Integers {
         Self { result, scale, narrow: vec![], wide: None, counts: vec![] }
     }
 
-    fn widen(&mut self) -> &mut Vec<i128> {
+    fn widen(&mut self) -> &mut Vec<Wide> {
         let narrow = &mut self.narrow;
-        self.wide.get_or_insert_with(|| std::mem::take(narrow).into_iter().map(i128::from).collect())
+        self.wide.get_or_insert_with(|| std::mem::take(narrow).into_iter().map(Wide::from).collect())
     }
 
-    fn get(&self, slot: u32) -> i128 {
+    fn wide(&self, slot: u32) -> Wide {
         match &self.wide {
             Some(wide) => wide[slot as usize],
-            None => i128::from(self.narrow[slot as usize]),
+            None => Wide::from(self.narrow[slot as usize]),
         }
     }
 
-    fn add(&mut self, slot: u32, value: i128) -> Result<(), Error> {
+    /// The sum of a slot, if it has 38 digits.
+    fn get(&self, slot: u32) -> Result<i128, Error> {
+        let sum = self.wide(slot);
+        let fits = sum.turns == 0 && sum.low.unsigned_abs() < LIMIT.unsigned_abs();
+        if fits { Ok(sum.low) } else { Err(out_of_range()) }
+    }
+
+    fn add(&mut self, slot: u32, value: Wide) {
         if self.wide.is_none() {
             let narrow = &mut self.narrow[slot as usize];
-            if let Some(sum) = i64::try_from(value).ok().and_then(|value| narrow.checked_add(value)) {
+            if let Some(sum) = value.narrow().and_then(|value| narrow.checked_add(value)) {
                 *narrow = sum;
-                return Ok(());
+                return;
             }
         }
-        let own = &mut self.widen()[slot as usize];
-        *own = own.checked_add(value).ok_or_else(out_of_range)?;
-        Ok(())
+        self.widen()[slot as usize].add(value);
     }
 
     /// Rows that all count, of 64-bit integers.
-    fn add_all(&mut self, slots: &[u32], values: &[i64]) -> Result<(), Error> {
+    fn add_all(&mut self, slots: &[u32], values: &[i64]) {
         let mut rows = slots.iter().zip(values).enumerate();
         if self.wide.is_none() {
             let stop = rows.find_map(|(row, (slot, value))| {
@@ -97,16 +127,12 @@ impl Integers {
                     None => Some(row),
                 }
             });
-            let Some(stop) = stop else { return Ok(()) };
+            let Some(stop) = stop else { return };
             self.widen();
             return self.add_all(&slots[stop..], &values[stop..]);
         }
         let wide = self.widen();
-        for (_, (slot, value)) in rows {
-            let own = &mut wide[*slot as usize];
-            *own = own.checked_add(i128::from(*value)).ok_or_else(out_of_range)?;
-        }
-        Ok(())
+        rows.for_each(|(_, (slot, value))| wide[*slot as usize].add(Wide::from(*value)));
     }
 }
 
@@ -117,7 +143,7 @@ fn out_of_range() -> Error {
 impl Accumulator for Integers {
     fn resize(&mut self, slots: usize) {
         match &mut self.wide {
-            Some(wide) => wide.resize(slots, 0),
+            Some(wide) => wide.resize(slots, Wide::default()),
             None => self.narrow.resize(slots, 0),
         }
         self.counts.resize(slots, 0);
@@ -129,7 +155,8 @@ impl Accumulator for Integers {
         let longs = array.as_primitive_opt::<Int64Type>();
         if let (true, Some(longs)) = (all, longs) {
             slots.iter().for_each(|slot| self.counts[*slot as usize] += 1);
-            return self.add_all(slots, longs.values());
+            self.add_all(slots, longs.values());
+            return Ok(());
         }
         let decimals = array.as_primitive_opt::<Decimal128Type>();
         for (row, slot) in slots.iter().enumerate() {
@@ -137,12 +164,12 @@ impl Accumulator for Integers {
                 continue;
             }
             let value = match (longs, decimals) {
-                (Some(longs), _) => i128::from(longs.value(row)),
-                (None, Some(decimals)) => decimals.value(row),
+                (Some(longs), _) => Wide::from(longs.value(row)),
+                (None, Some(decimals)) => Wide { low: decimals.value(row), turns: 0 },
                 (None, None) => continue,
             };
             self.counts[*slot as usize] += 1;
-            self.add(*slot, value)?;
+            self.add(*slot, value);
         }
         Ok(())
     }
@@ -154,20 +181,13 @@ impl Accumulator for Integers {
         }
         for (to, from) in to.iter().zip(from) {
             self.counts[*to as usize] += other.counts[*from as usize];
-            // A sum of fewer than 2^63 terms of 64 bits fits; one of decimals stays at the limit and is refused at the end.
-            if self.add(*to, other.get(*from)).is_err() {
-                self.widen()[*to as usize] = i128::MAX;
-            }
+            self.add(*to, other.wide(*from));
         }
     }
 
     fn fold(&mut self, from: u32, to: u32) {
-        let value = self.get(from);
-        let count = std::mem::take(&mut self.counts[from as usize]);
-        self.counts[to as usize] += count;
-        if self.add(to, value).is_err() {
-            self.widen()[to as usize] = i128::MAX;
-        }
+        self.counts[to as usize] += self.counts[from as usize];
+        self.add(to, self.wide(from));
         self.clear(&[from]);
     }
 
@@ -176,7 +196,7 @@ impl Accumulator for Integers {
             let slot = *slot as usize;
             self.counts[slot] = 0;
             match &mut self.wide {
-                Some(wide) => wide[slot] = 0,
+                Some(wide) => wide[slot] = Wide::default(),
                 None => self.narrow[slot] = 0,
             }
         }
@@ -184,37 +204,53 @@ impl Accumulator for Integers {
 
     fn encode(&self, slot: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.counts[slot as usize].to_le_bytes());
-        out.extend_from_slice(&self.get(slot).to_le_bytes());
+        let sum = self.wide(slot);
+        match sum.narrow() {
+            Some(narrow) => {
+                out.push(0);
+                out.extend_from_slice(&narrow.to_le_bytes());
+            }
+            None => {
+                out.push(1);
+                out.extend_from_slice(&sum.low.to_le_bytes());
+                out.extend_from_slice(&sum.turns.to_le_bytes());
+            }
+        }
     }
 
     fn decode(&mut self, slot: u32, bytes: &mut &[u8]) -> Option<()> {
         let count = i64::from_le_bytes(take(bytes)?);
         let own = &mut self.counts[slot as usize];
         *own = own.checked_add(count)?;
-        self.add(slot, i128::from_le_bytes(take(bytes)?)).ok()
+        let sum = match take(bytes)? {
+            [0] => Wide::from(i64::from_le_bytes(take(bytes)?)),
+            _ => Wide { low: i128::from_le_bytes(take(bytes)?), turns: i64::from_le_bytes(take(bytes)?) },
+        };
+        self.add(slot, sum);
+        Some(())
     }
 
     fn finish(&self, slots: &[u32]) -> Result<ArrayRef, Error> {
         let counted = |slot: u32| self.counts[slot as usize] > 0;
+        let sums = slots.iter().map(|slot| self.get(*slot)).collect::<Result<Vec<i128>, _>>()?;
+        let sums = slots.iter().zip(sums);
         match self.result {
             Outcome::Sum => {
-                if slots.iter().any(|slot| self.get(*slot).unsigned_abs() >= LIMIT.unsigned_abs()) {
-                    return Err(out_of_range());
-                }
-                let sums = slots.iter().map(|slot| counted(*slot).then(|| self.get(*slot)));
+                let sums = sums.map(|(slot, sum)| counted(*slot).then_some(sum));
                 let sums = Decimal128Array::from_iter(sums).with_precision_and_scale(DIGITS, self.scale);
                 Ok(Arc::new(sums.map_err(|_| out_of_range())?))
             }
             Outcome::Average => {
                 let scale = 10_f64.powi(i32::from(self.scale));
-                let average = |slot: u32| self.get(slot) as f64 / self.counts[slot as usize] as f64 / scale;
-                Ok(Arc::new(Float64Array::from_iter(slots.iter().map(|slot| counted(*slot).then(|| average(*slot))))))
+                let average = |slot: u32, sum: i128| sum as f64 / self.counts[slot as usize] as f64 / scale;
+                let averages = sums.map(|(slot, sum)| counted(*slot).then(|| average(*slot, sum)));
+                Ok(Arc::new(Float64Array::from_iter(averages)))
             }
         }
     }
 
     fn memory(&self) -> usize {
-        let wide = self.wide.as_ref().map_or(0, |wide| wide.capacity() * size_of::<i128>());
+        let wide = self.wide.as_ref().map_or(0, |wide| wide.capacity() * size_of::<Wide>());
         (self.narrow.capacity() + self.counts.capacity()) * size_of::<i64>() + wide
     }
 

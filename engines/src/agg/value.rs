@@ -10,6 +10,8 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, TimeUnit};
 
+use crate::state::keys::normal;
+
 /// A value that is not null. Values of one column are of one kind.
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
@@ -23,14 +25,14 @@ pub(crate) enum Value {
 }
 
 impl Ord for Value {
-    /// Doubles in total order: -0 below 0, NaN above all.
+    /// Doubles by value, NaN above all.
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Boolean(a), Self::Boolean(b)) => a.cmp(b),
             (Self::Long(a), Self::Long(b)) => a.cmp(b),
             (Self::Unsigned(a), Self::Unsigned(b)) => a.cmp(b),
             (Self::Decimal(a), Self::Decimal(b)) => a.cmp(b),
-            (Self::Double(a), Self::Double(b)) => a.total_cmp(b),
+            (Self::Double(a), Self::Double(b)) => a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan())),
             (Self::Text(a), Self::Text(b)) => a.cmp(b),
             _ => self.kind().cmp(&other.kind()),
         }
@@ -61,6 +63,11 @@ impl Value {
             Self::Double(_) => 5,
             Self::Text(_) => 6,
         }
+    }
+
+    /// The one value that stands for all that are equal to it.
+    pub(crate) fn normal(self) -> Self {
+        if let Self::Double(v) = self { Self::Double(normal(v)) } else { self }
     }
 
     /// Bytes beside the value itself.

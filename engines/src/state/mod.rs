@@ -2,4 +2,5 @@
 
 pub mod checkpoint;
 pub(crate) mod keys;
+mod mapper;
 pub mod run;

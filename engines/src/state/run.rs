@@ -202,6 +202,12 @@ impl RunFile {
         self.entries
     }
 
+    /// First keys of the blocks, as far as they begin with `prefix`: where the run may be cut into parts, ascending.
+    pub fn cuts<'r>(&'r self, prefix: &'r [u8]) -> impl Iterator<Item = &'r [u8]> {
+        let first = self.blocks.partition_point(|(key, _)| key.as_slice() < prefix);
+        self.blocks[first..].iter().map(|(key, _)| key.as_slice()).take_while(move |key| key.starts_with(prefix))
+    }
+
     /// Reads the entries whose key is at least `from`, ascending.
     ///
     /// # Errors

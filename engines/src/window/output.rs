@@ -1,4 +1,4 @@
-//! Rows of a window from the groups of its panes.
+//! Rows of windows from the groups of their panes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::flow::operator::Job;
 use crate::state::keys::{NONE, View};
 
 /// Rows that are made at once.
-const ROWS: usize = 8_192;
+pub(super) const ROWS: usize = 8_192;
 /// With fewer keys in a window than this part of all, they are sorted instead of looked up by rank.
 const FEW: usize = 8;
 
@@ -40,6 +40,22 @@ pub(super) struct Output<'a> {
     keys: Vec<u32>,
 }
 
+/// Some keys of a window.
+#[derive(Clone, Copy)]
+struct Stretch<'j, 'a> {
+    output: &'j Output<'a>,
+    keys: &'j [u32],
+}
+
+/// What rows are made with.
+#[derive(Clone, Copy)]
+pub(super) struct Making<'j> {
+    pub(super) view: &'j View,
+    /// Accumulators without groups.
+    pub(super) fresh: &'j Accumulators,
+    pub(super) schema: &'j SchemaRef,
+}
+
 impl<'a> Output<'a> {
     /// The window's keys, in order; with `wanted` only those of them.
     pub(super) fn new(window: Option<Window>, sources: Vec<Source<'a>>, view: &View, wanted: Option<&[bool]>) -> Self {
@@ -62,33 +78,57 @@ impl<'a> Output<'a> {
         Self { window, sources, keys }
     }
 
-    /// Makes the window's rows.
-    pub(super) fn jobs<'j>(
-        &'j self,
-        view: &'j View,
-        fresh: &'j Accumulators,
-        schema: &'j SchemaRef,
-    ) -> impl Iterator<Item = Job<'j>> + use<'j, 'a> {
-        self.keys.chunks(ROWS).map(move |keys| -> Job<'j> {
-            Box::new(move || {
-                let results = self.results(keys, fresh)?;
-                Self::batch(self.window, keys.len(), view.columns(keys)?, results, schema)
-            })
-        })
-    }
-
-    fn results(&self, keys: &[u32], fresh: &Accumulators) -> Result<Vec<ArrayRef>, Error> {
-        if let [only] = self.sources.as_slice() {
-            let slots: Vec<u32> = keys.iter().map(|key| only.slots.get(*key)).collect();
-            return only.groups.finish(&slots);
+    /// Jobs that make the rows of windows: long windows in parts, short ones together.
+    pub(super) fn jobs<'j>(outputs: &'j [Self], making: Making<'j>) -> Vec<Job<'j>> {
+        let mut jobs: Vec<Job<'j>> = Vec::new();
+        let (mut stretches, mut rows) = (Vec::new(), 0);
+        for output in outputs {
+            let mut keys = output.keys.as_slice();
+            while !keys.is_empty() {
+                let (some, rest) = keys.split_at(keys.len().min(ROWS - rows));
+                keys = rest;
+                rows += some.len();
+                stretches.push(Stretch { output, keys: some });
+                if rows == ROWS {
+                    let full = std::mem::take(&mut stretches);
+                    jobs.push(Box::new(move || rows_of(&full, making)));
+                    rows = 0;
+                }
+            }
         }
-        let mut merged = fresh.fresh();
-        merged.resize(keys.len());
-        let (mut to, mut from) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
-        for source in &self.sources {
+        if rows > 0 {
+            jobs.push(Box::new(move || rows_of(&stretches, making)));
+        }
+        jobs
+    }
+}
+
+fn rows_of(stretches: &[Stretch<'_, '_>], making: Making<'_>) -> Result<RecordBatch, Error> {
+    let windows: Vec<(Option<Window>, usize)> = stretches.iter().map(|s| (s.output.window, s.keys.len())).collect();
+    let results = results(stretches, making.fresh)?;
+    let keys = match stretches {
+        [only] => making.view.columns(only.keys)?,
+        several => making.view.columns(&several.iter().flat_map(|s| s.keys).copied().collect::<Vec<_>>())?,
+    };
+    batch(&windows, keys, results, making.schema)
+}
+
+fn results(stretches: &[Stretch<'_, '_>], fresh: &Accumulators) -> Result<Vec<ArrayRef>, Error> {
+    if let Some(groups) = only_groups(stretches) {
+        let slots = |s: &Stretch<'_, '_>| s.keys.iter().map(|key| s.output.sources[0].slots.get(*key)).collect();
+        let slots: Vec<Vec<u32>> = stretches.iter().map(slots).collect();
+        return groups.finish(&slots.concat());
+    }
+    let rows: usize = stretches.iter().map(|stretch| stretch.keys.len()).sum();
+    let mut merged = fresh.fresh();
+    merged.resize(rows);
+    let (mut to, mut from) = (Vec::with_capacity(ROWS), Vec::with_capacity(ROWS));
+    let mut first = 0;
+    for stretch in stretches {
+        for source in &stretch.output.sources {
             to.clear();
             from.clear();
-            for (row, key) in (0..).zip(keys) {
+            for (row, key) in (first..).zip(stretch.keys) {
                 let slot = source.slots.get(*key);
                 if slot != NONE {
                     to.push(row);
@@ -97,37 +137,47 @@ impl<'a> Output<'a> {
             }
             merged.merge(&to, source.groups, &from);
         }
-        let all: Vec<u32> = (0..u32::try_from(keys.len()).unwrap_or(NONE)).collect();
-        merged.finish(&all)
+        first += u32::try_from(stretch.keys.len()).unwrap_or(NONE);
     }
+    let all: Vec<u32> = (0..u32::try_from(rows).unwrap_or(NONE)).collect();
+    merged.finish(&all)
+}
 
-    /// A batch of a window's rows.
-    ///
-    /// # Errors
-    /// A column is not of the type the plan says.
-    pub(super) fn batch(
-        window: Option<Window>,
-        rows: usize,
-        keys: Vec<ArrayRef>,
-        results: Vec<ArrayRef>,
-        schema: &SchemaRef,
-    ) -> Result<RecordBatch, Error> {
-        let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.fields().len());
-        match window {
-            None => {}
-            Some(Window::At(start, end)) => {
-                columns.push(Arc::new(TimestampMicrosecondArray::from_value(start, rows)));
-                columns.push(Arc::new(TimestampMicrosecondArray::from_value(end, rows)));
-            }
-            Some(Window::Timeless) => {
-                columns.push(Arc::new(TimestampMicrosecondArray::new_null(rows)));
-                columns.push(Arc::new(TimestampMicrosecondArray::new_null(rows)));
-            }
+/// The accumulators that hold all groups, when nothing has to be merged.
+fn only_groups<'a>(stretches: &[Stretch<'_, 'a>]) -> Option<&'a Accumulators> {
+    let [first] = stretches.first()?.output.sources.as_slice() else { return None };
+    let same = |source: &Source<'_>| std::ptr::eq(source.groups, first.groups);
+    let all = stretches.iter().all(|stretch| stretch.output.sources.len() == 1 && same(&stretch.output.sources[0]));
+    all.then_some(first.groups)
+}
+
+/// A batch of rows of windows, so many of each.
+///
+/// # Errors
+/// A column is not of the type the plan says.
+pub(super) fn batch(
+    windows: &[(Option<Window>, usize)],
+    keys: Vec<ArrayRef>,
+    results: Vec<ArrayRef>,
+    schema: &SchemaRef,
+) -> Result<RecordBatch, Error> {
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.fields().len());
+    if windows.iter().any(|(window, _)| window.is_some()) {
+        for end in [false, true] {
+            let times = windows.iter().flat_map(|(window, rows)| {
+                let time = match window {
+                    Some(Window::At(from, to)) => Some(if end { *to } else { *from }),
+                    Some(Window::Timeless) | None => None,
+                };
+                std::iter::repeat_n(time, *rows)
+            });
+            columns.push(Arc::new(TimestampMicrosecondArray::from_iter(times)));
         }
-        columns.extend(keys);
-        columns.extend(results);
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
-            .map_err(|error| Error::source(format!("a window's rows cannot be made: {error}"), "report this as a bug"))
     }
+    columns.extend(keys);
+    columns.extend(results);
+    let rows = windows.iter().map(|(_, rows)| rows).sum();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+        .map_err(|error| Error::source(format!("a window's rows cannot be made: {error}"), "report this as a bug"))
 }

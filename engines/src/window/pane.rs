@@ -113,7 +113,7 @@ impl Active {
     }
 
     /// Forgets panes.
-    pub(super) fn forget(&mut self, gone: impl Fn(&PaneKey) -> bool) {
+    pub(super) fn forget(&mut self, gone: &impl Fn(&PaneKey) -> bool) {
         let mut slots = Vec::new();
         self.panes.retain(|pane, own| {
             let gone = gone(pane);

@@ -46,29 +46,37 @@ impl PaneShard {
         self.mapper = KeyMapper::new(table);
     }
 
-    /// The keys touched since the last call.
-    pub(super) fn take_touched(&mut self) -> Vec<bool> {
-        self.touched.as_mut().map(std::mem::take).unwrap_or_default()
+    /// The keys touched since they were forgotten.
+    pub(super) fn touched(&self) -> &[bool] {
+        self.touched.as_deref().unwrap_or_default()
     }
 
-    /// The same, under new numbers.
+    pub(super) fn forget_touched(&mut self) {
+        self.touched.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Notes that a key's group has changed.
+    pub(super) fn touch(&mut self, key: u32) {
+        self.touched.iter_mut().for_each(|touched| mark(touched, key));
+    }
+
+    /// Bytes held, about.
+    pub(super) fn memory(&self) -> usize {
+        self.active.memory() + self.mapper.memory() + self.touched().len()
+    }
+
+    /// Goes over to new key numbers.
     pub(super) fn renumber(&mut self, new: &[u32]) {
         self.active.renumber(new);
-        if let Some(touched) = &mut self.touched {
-            let old = std::mem::take(touched);
-            for (new, touched_key) in new.iter().zip(old).filter(|(_, touched)| *touched) {
-                mark(touched, *new, touched_key);
-            }
-        }
     }
 }
 
-fn mark(touched: &mut Vec<bool>, key: u32, value: bool) {
+fn mark(touched: &mut Vec<bool>, key: u32) {
     let key = key as usize;
     if touched.len() <= key {
         touched.resize(key + 1, false);
     }
-    touched[key] = value;
+    touched[key] = true;
 }
 
 impl Shard for PaneShard {
@@ -76,7 +84,7 @@ impl Shard for PaneShard {
         let columns: Vec<_> = self.plan.keys.iter().map(|column| Arc::clone(batch.column(*column))).collect();
         let keys = self.mapper.map(&columns, batch.num_rows())?;
         if let Some(touched) = &mut self.touched {
-            keys.iter().for_each(|key| mark(touched, *key, true));
+            keys.iter().for_each(|key| mark(touched, *key));
         }
         let times = self.plan.time.and_then(|time| batch.column(time).as_primitive_opt::<TimestampMicrosecondType>());
         let Some(times) = times else {

@@ -4,16 +4,25 @@ use hashbrown::HashMap;
 
 use crate::state::keys::NONE;
 
-/// Keys beyond this times the slots in use are looked up in a map.
-const SPARSE: usize = 8;
+/// A list becomes a map when it is longer than this times the slots in use,
+const SPARSE: usize = 16;
+/// and a map a list when it would be shorter than this times the slots in use.
+const DENSE: usize = 4;
 /// A list this short is kept as a list whatever it holds.
 const SHORT: usize = 4_096;
 
 /// Slots by key number: a list while most keys have one, else a map.
 #[derive(Debug, Clone)]
 pub(super) enum Slots {
-    Dense { slots: Vec<u32>, used: usize },
-    Sparse(HashMap<u32, u32>),
+    Dense {
+        slots: Vec<u32>,
+        used: usize,
+    },
+    Sparse {
+        slots: HashMap<u32, u32>,
+        /// Of a list with all the keys.
+        length: usize,
+    },
 }
 
 impl Default for Slots {
@@ -28,27 +37,37 @@ impl Slots {
     pub(super) fn get(&self, key: u32) -> u32 {
         match self {
             Self::Dense { slots, .. } => slots.get(key as usize).copied().unwrap_or(NONE),
-            Self::Sparse(map) => map.get(&key).copied().unwrap_or(NONE),
+            Self::Sparse { slots, .. } => slots.get(&key).copied().unwrap_or(NONE),
         }
     }
 
     /// Gives a key that has none a slot.
     pub(super) fn set(&mut self, key: u32, slot: u32) {
-        if let Self::Dense { slots, used } = self {
-            let length = key as usize + 1;
-            if length > slots.len() && length > SHORT && length > *used * SPARSE {
-                *self = Self::Sparse(self.iter().collect());
-            } else {
-                if length > slots.len() {
-                    slots.resize(length.max(slots.len() * 2).min(length + (1 << 20)), NONE);
+        let end = key as usize + 1;
+        if let Self::Dense { slots, used } = self
+            && end > slots.len()
+            && end > SHORT.max(*used * SPARSE)
+        {
+            let length = slots.len();
+            *self = Self::Sparse { slots: self.iter().collect(), length };
+        }
+        match self {
+            Self::Dense { slots, used } => {
+                if end > slots.len() {
+                    slots.resize(end, NONE);
                 }
                 slots[key as usize] = slot;
                 *used += 1;
-                return;
             }
-        }
-        if let Self::Sparse(map) = self {
-            map.insert(key, slot);
+            Self::Sparse { slots, length } => {
+                slots.insert(key, slot);
+                *length = end.max(*length);
+                if *length <= slots.len() * DENSE {
+                    let mut list = vec![NONE; *length];
+                    slots.iter().for_each(|(key, slot)| list[*key as usize] = *slot);
+                    *self = Self::Dense { used: slots.len(), slots: list };
+                }
+            }
         }
     }
 
@@ -56,7 +75,7 @@ impl Slots {
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
         let (list, map) = match self {
             Self::Dense { slots, .. } => (Some(slots), None),
-            Self::Sparse(map) => (None, Some(map)),
+            Self::Sparse { slots, .. } => (None, Some(slots)),
         };
         let listed = list.into_iter().flat_map(|slots| (0..).zip(slots.iter().copied()));
         let mapped = map.into_iter().flat_map(|map| map.iter().map(|(key, slot)| (*key, *slot)));
@@ -67,7 +86,7 @@ impl Slots {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Dense { used, .. } => *used,
-            Self::Sparse(map) => map.len(),
+            Self::Sparse { slots, .. } => slots.len(),
         }
     }
 
@@ -86,7 +105,7 @@ impl Slots {
     pub(super) fn memory(&self) -> usize {
         match self {
             Self::Dense { slots, .. } => slots.capacity() * size_of::<u32>(),
-            Self::Sparse(map) => map.capacity() * (2 * size_of::<u32>() + 1),
+            Self::Sparse { slots, .. } => slots.capacity() * (2 * size_of::<u32>() + 1),
         }
     }
 }
@@ -99,7 +118,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn slots_are_found_again(keys in proptest::collection::vec(prop_oneof![0_u32..50, 0_u32..2_000_000], 0..60)) {
+        fn slots_are_found_again(
+            keys in proptest::collection::vec(prop_oneof![0_u32..50, 5_000_u32..5_050, 0_u32..2_000_000], 0..60),
+            all in 0_u32..9_000,
+        ) {
+            // A stretch of all keys makes a list of a map.
+            let keys: Vec<u32> = keys.into_iter().chain(0..all).chain([100_000]).collect();
             let (mut slots, mut model) = (Slots::default(), BTreeMap::new());
             for (slot, key) in keys.iter().enumerate() {
                 if slots.get(*key) == NONE {

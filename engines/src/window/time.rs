@@ -7,6 +7,12 @@ const ORIGIN: i64 = 946_857_600_000_000;
 
 /// Start of the window, or of the pane, of `width` that holds `time`. Starts before the least number are cut to it.
 pub(crate) fn floor(time: i64, width: i64, offset: i64) -> i64 {
+    if let Some(origin) = ORIGIN.checked_add(offset)
+        && let Some(distance) = time.checked_sub(origin)
+        && let Some(start) = time.checked_sub(distance.rem_euclid(width))
+    {
+        return start;
+    }
     let origin = i128::from(ORIGIN) + i128::from(offset);
     let distance = i128::from(time) - origin;
     narrow(origin + distance.div_euclid(i128::from(width)) * i128::from(width))
