@@ -9,7 +9,7 @@ use freshet::sql::Query;
 
 fn main() {
     let query = Query::compile(corpus::TIER_B, &corpus::sensor_batches()).expect("tier B compiles");
-    let mut worker = query.worker().expect("tier B keeps no state");
+    let mut worker = query.worker().expect("a stateless query");
     for rows in [4_096, 16_384, 65_536] {
         let input = corpus::flat_rows(query.reads(), rows);
         let mut best = f64::MAX;

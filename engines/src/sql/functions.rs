@@ -10,7 +10,8 @@ use arrow::datatypes::{DataType, TimeUnit};
 use datafusion_common::types::logical_string;
 use datafusion_common::{Result, exec_err};
 use datafusion_expr::{
-    Coercion, ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignatureClass, Volatility,
+    Coercion, ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    TypeSignatureClass, Volatility,
 };
 
 /// Functions of GROUP BY that make windows.
@@ -31,7 +32,8 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 /// A function that stands for a part of the plan and is never called.
 pub(super) fn marker(name: &str) -> Option<Arc<ScalarUDF>> {
     let known = WINDOWS.iter().chain(&[WINDOW_END, ASOF]).find(|known| **known == name)?;
-    Some(Arc::new(ScalarUDF::from(Marker { name: known, signature: Signature::variadic_any(Volatility::Stable) })))
+    let any = vec![TypeSignature::Nullary, TypeSignature::VariadicAny];
+    Some(Arc::new(ScalarUDF::from(Marker { name: known, signature: Signature::one_of(any, Volatility::Stable) })))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -43,7 +43,7 @@ impl Builder<'_> {
         let mut reads = Reads::default();
         let (mut windowed, mut keys, mut groups) = (None, vec![], vec![]);
         for expr in &grouping.group_expr {
-            match expr {
+            match expr.clone().unalias() {
                 Expr::GroupingSet(_) => {
                     return Err(SqlError::not_supported("GROUPING SETS, ROLLUP or CUBE", refuse::SUPPORTED));
                 }
@@ -51,11 +51,11 @@ impl Builder<'_> {
                     if windowed.is_some() {
                         return Err(SqlError::not_supported("two windows in one GROUP BY", "group by one window"));
                     }
-                    windowed = Some(window(call, &input)?);
+                    windowed = Some(window(&call, &input, grouping.input.schema())?);
                     groups.push(None);
                 }
                 other => {
-                    keys.push(reads.add(input.resolve(other.clone())?));
+                    keys.push(reads.add(input.resolve(other)?));
                     groups.push(Some(keys.len() - 1));
                 }
             }
@@ -86,10 +86,10 @@ impl Builder<'_> {
             None
         };
         let made = self.make(input, reads.0, clock)?;
-        let keys_of = keys.iter().enumerate().map(|(number, at)| {
-            let data_type = made.schema.field(*at).data_type().clone();
-            Field::new(format!("key {number}"), data_type, true)
-        });
+        let keys_of = keys
+            .iter()
+            .enumerate()
+            .map(|(number, at)| made.schema.field(*at).clone().with_name(format!("key {number}")));
         let mut fields: Vec<Field> = Vec::new();
         if windowed.is_some() {
             let time = DataType::Timestamp(TimeUnit::Microsecond, None);
@@ -131,7 +131,7 @@ impl Builder<'_> {
         let made = self.make(inner, reads, None)?;
         let fields = made.schema.fields().iter().enumerate();
         let fields: Vec<Field> =
-            fields.map(|(number, f)| Field::new(format!("key {number}"), f.data_type().clone(), true)).collect();
+            fields.map(|(number, field)| field.as_ref().clone().with_name(format!("key {number}"))).collect();
         let schema = Arc::new(Schema::new(fields));
         let aggregate = Aggregate {
             window: Window::None,
@@ -223,7 +223,7 @@ fn call(
 }
 
 /// A window function of a GROUP BY.
-fn window(call: &ScalarFunction, input: &Relation) -> Result<Windowed, SqlError> {
+fn window(call: &ScalarFunction, input: &Relation, schema: &DFSchema) -> Result<Windowed, SqlError> {
     let name = call.name().to_ascii_uppercase();
     let form = match name.as_str() {
         "TUMBLE" => "TUMBLE(ts, INTERVAL '5 seconds'[, offset])",
@@ -240,6 +240,13 @@ fn window(call: &ScalarFunction, input: &Relation) -> Result<Windowed, SqlError>
     let Some((time, lengths)) = call.args.split_first().filter(|_| (least..=most).contains(&call.args.len())) else {
         return Err(wrong());
     };
+    let time_type = time.get_type(schema).map_err(super::refused)?;
+    if !matches!(time_type, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64) {
+        return Err(SqlError::Type {
+            reason: format!("{name} takes a timestamp, not {time_type}"),
+            hint: "name the event time first; CAST text AS TIMESTAMP, to_timestamp_millis(x) of milliseconds".into(),
+        });
+    }
     let mut micros_of = Vec::with_capacity(lengths.len());
     for length in lengths {
         micros_of.push(interval(length, &name)?);

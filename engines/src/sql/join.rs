@@ -321,12 +321,18 @@ impl Builder<'_> {
                 "write ON stream.key = table.key",
             ));
         }
-        let (stream, mut table) = (joined.left, joined.right);
+        let (mut stream, mut table) = (joined.left, joined.right);
         for condition in sorted.right {
             let own = by_number(condition, &sides[1], &table)?;
             table.filters.push(own);
         }
-        sorted.other.extend(sorted.left);
+        if keep {
+            sorted.other.append(&mut sorted.left);
+        }
+        for condition in sorted.left {
+            let own = by_number(condition, &sides[0], &stream)?;
+            stream.filters.push(own);
+        }
         if keep && !sorted.other.is_empty() {
             return Err(SqlError::not_supported(
                 "a LEFT JOIN with a table whose ON has more than equalities and conditions on the table",

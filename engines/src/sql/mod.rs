@@ -22,6 +22,7 @@ mod grouping;
 mod join;
 mod leaves;
 mod names;
+mod outputs;
 mod parse;
 mod planned;
 mod program;

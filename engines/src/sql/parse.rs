@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use datafusion_sql::sqlparser::ast::{Expr, Ident, LimitClause, Query, Statement, Value, VisitMut as _, VisitorMut};
 use datafusion_sql::sqlparser::dialect::GenericDialect;
+use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Word};
 
@@ -94,52 +95,52 @@ pub(super) fn syntax(error: ParserError) -> SqlError {
 /// Makes plain joins of ASOF joins and says which they are, counted from the beginning; `MATCH_CONDITION (…) ON …` becomes a
 /// part of the ON.
 fn plain_joins(tokens: Vec<TokenWithSpan>) -> (Vec<TokenWithSpan>, HashSet<usize>) {
-    let is = |token: &Token, word: &str| matches!(token, Token::Word(w) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(word));
-    let mut plain: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
-    let (mut joins, mut asof, mut pending, mut matching) = (0, HashSet::new(), false, None);
-    let (mut depth, mut joined_on) = (0_usize, false);
-    for token in tokens {
-        match &token.token {
-            t if is(t, "asof") => {
-                pending = true;
-                continue;
+    let mut tokens: Vec<TokenWithSpan> =
+        tokens.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).collect();
+    let is = |token: &TokenWithSpan, words: &[&str]| match &token.token {
+        Token::Word(w) => w.quote_style.is_none() && words.iter().any(|word| w.value.eq_ignore_ascii_case(word)),
+        _ => false,
+    };
+    let (mut asof, mut joins) = (HashSet::new(), 0_usize);
+    let mut kept = vec![true; tokens.len()];
+    for at in 0..tokens.len() {
+        let behind = || tokens[at + 1..].iter().find(|token| !is(token, &["left", "right", "full", "inner", "outer"]));
+        if is(&tokens[at], &["asof"]) && behind().is_some_and(|token| is(token, &["join"])) {
+            asof.insert(joins);
+            kept[at] = false;
+        }
+        joins += usize::from(is(&tokens[at], &["join"]));
+        if is(&tokens[at], &["match_condition"]) && asof.contains(&(joins.saturating_sub(1))) {
+            tokens[at].token = keyword("ON", Keyword::ON);
+            if let Some(end) = closing(&tokens, at + 1)
+                && let Some(next) = tokens.get_mut(end + 1).filter(|next| is(next, &["on"]))
+            {
+                next.token = keyword("AND", Keyword::AND);
             }
-            t if is(t, "join") => {
-                if std::mem::take(&mut pending) {
-                    asof.insert(joins);
-                }
-                joins += 1;
-            }
-            t if is(t, "match_condition") => {
-                let word = Word {
-                    value: "ON".into(),
-                    quote_style: None,
-                    keyword: datafusion_sql::sqlparser::keywords::Keyword::ON,
-                };
-                plain.push(TokenWithSpan { token: Token::Word(word), span: token.span });
-                matching = Some(depth);
-                continue;
-            }
+        }
+    }
+    let plain = tokens.into_iter().zip(kept).filter_map(|(token, kept)| kept.then_some(token));
+    (plain.collect(), asof)
+}
+
+fn keyword(text: &str, keyword: Keyword) -> Token {
+    Token::Word(Word { value: text.into(), quote_style: None, keyword })
+}
+
+/// Where the parenthesis that opens at `from` is closed.
+fn closing(tokens: &[TokenWithSpan], from: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate().skip(from) {
+        match token.token {
             Token::LParen => depth += 1,
-            Token::RParen => {
-                depth = depth.saturating_sub(1);
-                joined_on = matching == Some(depth);
-            }
-            t if joined_on && is(t, "on") => {
-                let word = Word {
-                    value: "AND".into(),
-                    quote_style: None,
-                    keyword: datafusion_sql::sqlparser::keywords::Keyword::AND,
-                };
-                plain.push(TokenWithSpan { token: Token::Word(word), span: token.span });
-                (joined_on, matching) = (false, None);
-                continue;
-            }
+            Token::RParen => depth = depth.checked_sub(1)?,
             _ => {}
         }
-        plain.push(token);
+        if depth == 0 {
+            return (at > from).then_some(at);
+        }
     }
-    (plain, asof)
+    None
 }
 
 fn take_limit(query: &mut Query) -> Result<Option<u64>, SqlError> {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion_common::{DFSchema, DataFusionError, ScalarValue};
 use datafusion_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 
-use super::{SqlError, Transform, refused};
+use super::{SqlError, Transform, functions, refused};
 use crate::read::{ReadColumn, ReadPlan, decoded_type};
 
 /// Filter and outputs over flat columns.
@@ -44,6 +44,7 @@ impl Planned {
 
     /// The step itself.
     pub(super) fn transform(mut self) -> Result<Transform, SqlError> {
+        self.filter.iter().chain(self.outputs.iter().map(|(_, expr)| expr)).try_for_each(computed)?;
         self.check_integers().map_err(refused)?;
         let mut fields = Vec::with_capacity(self.outputs.len());
         for (name, expr) in &self.outputs {
@@ -84,5 +85,31 @@ pub(super) fn plain_type(data_type: &DataType) -> DataType {
             DataType::List(Field::new(item.name(), plain_type(item.data_type()), item.is_nullable()).into())
         }
         other => other.clone(),
+    }
+}
+
+/// Refuses what only stands for a part of a plan.
+fn computed(expr: &Expr) -> Result<(), SqlError> {
+    let mut found = None;
+    let walked = expr.apply(|node| {
+        if let Expr::ScalarFunction(call) = node
+            && functions::marker(call.name()).is_some()
+        {
+            found = Some(call.name().to_owned());
+            return Ok(TreeNodeRecursion::Stop);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    walked.map_err(refused)?;
+    match found.as_deref() {
+        None => Ok(()),
+        Some(functions::ASOF) => Err(SqlError::not_supported(
+            format!("the function {}", functions::ASOF),
+            "write stream ASOF JOIN table ON stream.key = table.key AND stream.ts >= table.ts",
+        )),
+        Some(name) => Err(SqlError::not_supported(
+            format!("{} elsewhere than as a column of GROUP BY and what is selected of it", name.to_ascii_uppercase()),
+            "write SELECT TUMBLE(ts, INTERVAL '5 seconds') AS w, … GROUP BY TUMBLE(ts, INTERVAL '5 seconds')",
+        )),
     }
 }

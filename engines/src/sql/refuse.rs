@@ -179,6 +179,9 @@ fn expression(expr: &Expr) -> Result<(), SqlError> {
                 false => Err(SqlError::Unknown { kind: "function", hint: catalog::closest_function(&name), name }),
             }
         }
+        Expr::Interval(interval) if interval.leading_field.is_none() && is_bare(&interval.value) => {
+            Err(SqlError::not_supported(format!("{expr}, without a unit,"), "write the unit: INTERVAL '5 seconds'"))
+        }
         Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {
             Err(SqlError::not_supported(format!("the parameter {expr}"), "write the value itself"))
         }
@@ -186,5 +189,16 @@ fn expression(expr: &Expr) -> Result<(), SqlError> {
             Err(SqlError::not_supported(format!("the variable {expr}"), "write the value itself"))
         }
         _ => Ok(()),
+    }
+}
+
+/// Whether a length of time is a number without a unit.
+fn is_bare(length: &Expr) -> bool {
+    match length {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => !text.contains(|c: char| c.is_alphabetic() || c == ':'),
+            _ => true,
+        },
+        _ => false,
     }
 }

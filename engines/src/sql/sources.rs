@@ -1,21 +1,31 @@
-//! The FROM clauses of a query: streams, tables, lists, and the window a SELECT groups by.
+//! The FROM clauses of a query: streams, tables, lists, joins.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema};
 use datafusion_sql::sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, Query,
-    Select, SelectItem, SetExpr, SetOperator, SetQuantifier, TableAlias, TableFactor, VisitMut as _, VisitorMut,
-    visit_expressions,
+    BinaryOperator, Expr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, Query, Select, SetExpr, SetOperator,
+    SetQuantifier, TableAlias, TableFactor,
 };
 use datafusion_sql::sqlparser::dialect::GenericDialect;
 use datafusion_sql::sqlparser::parser::Parser;
 
 use super::parse::{OWN, Of, Table, element_schema, field_at, list_path, normal, syntax};
-use super::{SourceSchema, SqlError, functions, refuse};
+use super::{SourceSchema, SqlError, functions, outputs, refuse};
 use crate::plan::Role;
+
+/// A name that stands for a query, and the names of its columns.
+pub(super) type Cte = (String, Vec<String>);
+
+/// Columns under the names an alias gives them.
+fn renamed(mut columns: Vec<String>, alias: Option<&TableAlias>) -> Vec<String> {
+    let names = alias.iter().flat_map(|alias| &alias.columns);
+    for (column, name) in columns.iter_mut().zip(names) {
+        *column = normal(&name.name);
+    }
+    columns
+}
 
 /// Walks a query and gives every use of a source a table.
 pub(super) struct Sources<'a> {
@@ -31,8 +41,8 @@ impl<'a> Sources<'a> {
         Self { sources, tables: vec![], asof, joins: 0 }
     }
 
-    /// A query in which the names of `ctes` stand for queries.
-    pub(super) fn query(&mut self, query: &mut Query, ctes: &[String]) -> Result<(), SqlError> {
+    /// A query in which the names of `ctes` stand for queries. Yields the names of its columns, where it gives them names.
+    pub(super) fn query(&mut self, query: &mut Query, ctes: &[Cte]) -> Result<Vec<String>, SqlError> {
         refuse::query(query)?;
         let mut ctes = ctes.to_vec();
         if let Some(with) = &mut query.with {
@@ -40,20 +50,21 @@ impl<'a> Sources<'a> {
                 return Err(SqlError::not_supported("WITH RECURSIVE", refuse::SUPPORTED));
             }
             for cte in &mut with.cte_tables {
-                self.query(&mut cte.query, &ctes)?;
-                ctes.push(normal(&cte.alias.name));
+                let columns = self.query(&mut cte.query, &ctes)?;
+                ctes.push((normal(&cte.alias.name), renamed(columns, Some(&cte.alias))));
             }
         }
         self.body(&mut query.body, &ctes)
     }
 
-    fn body(&mut self, body: &mut SetExpr, ctes: &[String]) -> Result<(), SqlError> {
+    fn body(&mut self, body: &mut SetExpr, ctes: &[Cte]) -> Result<Vec<String>, SqlError> {
         match body {
             SetExpr::Select(select) => self.select(select, ctes),
             SetExpr::Query(query) => self.query(query, ctes),
             SetExpr::SetOperation { op: SetOperator::Union, set_quantifier: SetQuantifier::All, left, right } => {
-                self.body(left, ctes)?;
-                self.body(right, ctes)
+                let columns = self.body(left, ctes)?;
+                self.body(right, ctes)?;
+                Ok(columns)
             }
             SetExpr::SetOperation { .. } => {
                 Err(SqlError::not_supported("UNION without ALL, EXCEPT or INTERSECT", "write UNION ALL"))
@@ -63,51 +74,61 @@ impl<'a> Sources<'a> {
         }
     }
 
-    fn select(&mut self, select: &mut Select, ctes: &[String]) -> Result<(), SqlError> {
+    fn select(&mut self, select: &mut Select, ctes: &[Cte]) -> Result<Vec<String>, SqlError> {
         refuse::select(select)?;
-        if select.from.is_empty() {
-            return Err(SqlError::not_supported("a query without FROM", refuse::SUPPORTED));
-        }
         // One chain of joins: a comma is a join like any other.
         let mut from = std::mem::take(&mut select.from).into_iter();
-        let mut chain = from.next().map(|t| (t.relation, t.joins)).into_iter();
-        let Some((mut first, mut joins)) = chain.next() else { return Ok(()) };
-        for table in from {
+        let Some(mut statement) = from.next() else {
+            return Err(SqlError::not_supported("a query without FROM", refuse::SUPPORTED));
+        };
+        let (mut streams, mut columns) = (Vec::new(), Vec::new());
+        columns.extend(self.factor(&mut statement.relation, ctes, &mut streams)?);
+        self.joined(&mut statement.joins, ctes, &mut streams, &mut columns)?;
+        for mut table in from {
+            let mut factor = table.relation;
+            columns.extend(self.factor(&mut factor, ctes, &mut streams)?);
             let cross = JoinOperator::CrossJoin(JoinConstraint::None);
-            joins.push(Join { relation: table.relation, global: false, join_operator: cross });
-            joins.extend(table.joins);
+            statement.joins.push(Join { relation: factor, global: false, join_operator: cross });
+            self.joined(&mut table.joins, ctes, &mut streams, &mut columns)?;
+            statement.joins.extend(table.joins);
         }
-        let mut streams = Vec::new();
-        self.factor(&mut first, ctes, &mut streams)?;
-        for join in &mut joins {
-            let explicit = !matches!(join.join_operator, JoinOperator::CrossJoin(_));
-            let number = self.joins;
-            if explicit {
-                self.joins += 1;
-            }
-            self.factor(&mut join.relation, ctes, &mut streams)?;
-            join_operator(&mut join.join_operator, explicit && self.asof.contains(&number))?;
-        }
-        let mut statement = plain_from()?;
-        statement.relation = first;
-        statement.joins = joins;
         select.from = vec![statement];
-        windows(select)
+        outputs::name(select);
+        outputs::windows(select, &columns)?;
+        Ok(outputs::names(select, &columns))
     }
 
-    /// A table of a FROM clause. `streams` are the tables before it, with the names they have here.
+    /// Joins, each counted by its word in the text.
+    fn joined(
+        &mut self,
+        joins: &mut [Join],
+        ctes: &[Cte],
+        streams: &mut Vec<(String, usize)>,
+        columns: &mut Vec<String>,
+    ) -> Result<(), SqlError> {
+        for join in joins {
+            let number = self.joins;
+            self.joins += 1;
+            columns.extend(self.factor(&mut join.relation, ctes, streams)?);
+            join_operator(&mut join.join_operator, self.asof.contains(&number))?;
+        }
+        Ok(())
+    }
+
+    /// A table of a FROM clause, and the names of its columns. `streams` are the tables before it, with the names they have
+    /// here.
     fn factor(
         &mut self,
         factor: &mut TableFactor,
-        ctes: &[String],
+        ctes: &[Cte],
         streams: &mut Vec<(String, usize)>,
-    ) -> Result<(), SqlError> {
+    ) -> Result<Vec<String>, SqlError> {
         refuse::stream(factor)?;
         match factor {
             TableFactor::Table { name, alias, args: None, .. } => {
                 let given = table_name(name)?;
-                if ctes.contains(&given) {
-                    return Ok(());
+                if let Some((_, columns)) = ctes.iter().rev().find(|(cte, _)| *cte == given) {
+                    return Ok(renamed(columns.clone(), alias.as_ref()));
                 }
                 let source = self.source(&given)?;
                 if alias.as_ref().is_some_and(|alias| !alias.columns.is_empty()) {
@@ -127,13 +148,16 @@ impl<'a> Sources<'a> {
                 streams.push((called.clone(), table));
                 *name = ObjectName::from(vec![Ident::with_quote('"', unique)]);
                 *alias = Some(alias_of(&called));
-                Ok(())
+                Ok(self.columns(table))
             }
-            TableFactor::Derived { lateral: false, subquery, .. } => self.query(subquery, ctes),
+            TableFactor::Derived { lateral: false, subquery, alias, .. } => {
+                Ok(renamed(self.query(subquery, ctes)?, alias.as_ref()))
+            }
+            TableFactor::Derived { .. } => Err(SqlError::not_supported("LATERAL", refuse::SUPPORTED)),
             TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality: false, .. } => {
                 let table = self.unnest(alias.take(), array_exprs, streams)?;
                 *factor = table;
-                Ok(())
+                Ok(self.columns(self.tables.len() - 1))
             }
             TableFactor::UNNEST { .. } => Err(SqlError::not_supported(
                 "UNNEST WITH ORDINALITY or WITH OFFSET",
@@ -144,6 +168,10 @@ impl<'a> Sources<'a> {
             }
             _ => Err(SqlError::not_supported("a table function in FROM", refuse::SUPPORTED)),
         }
+    }
+
+    fn columns(&self, table: usize) -> Vec<String> {
+        self.tables[table].schema.fields().iter().map(|field| field.name().clone()).collect()
     }
 
     /// Index of the source of a name. With one stream, the query may call it anything.
@@ -295,76 +323,8 @@ fn join_operator(operator: &mut JoinOperator, asof: bool) -> Result<(), SqlError
 }
 
 /// A call of a function of our own.
-fn call(name: &str, argument: Option<&Expr>) -> Result<Expr, SqlError> {
+pub(super) fn call(name: &str, argument: Option<&Expr>) -> Result<Expr, SqlError> {
     let text = argument.map_or_else(|| format!("{name}()"), |argument| format!("{name}({argument})"));
     let mut parser = Parser::new(&GenericDialect {}).try_with_sql(&text).map_err(syntax)?;
     parser.parse_expr().map_err(syntax)
-}
-
-fn is_window(expr: &Expr) -> bool {
-    matches!(expr, Expr::Function(call) if functions::WINDOWS.contains(&call.name.to_string().to_ascii_lowercase().as_str()))
-}
-
-/// Replaces `window_start` and `window_end` by what they are of the SELECT's window.
-fn windows(select: &mut Select) -> Result<(), SqlError> {
-    let mut window = None;
-    let mut look = |expr: &Expr| {
-        let _ = visit_expressions(expr, |expr| {
-            if is_window(expr) && window.is_none() {
-                window = Some(expr.clone());
-            }
-            ControlFlow::<()>::Continue(())
-        });
-    };
-    if let GroupByExpr::Expressions(expressions, _) = &select.group_by {
-        expressions.iter().for_each(&mut look);
-    }
-    for item in &select.projection {
-        if let SelectItem::ExprWithAlias { expr, .. } | SelectItem::UnnamedExpr(expr) = item {
-            look(expr);
-        }
-    }
-    let Some(window) = window else { return Ok(()) };
-    let end = call(functions::WINDOW_END, Some(&window))?;
-    struct Bounds {
-        start: Expr,
-        end: Expr,
-    }
-    impl VisitorMut for Bounds {
-        type Break = ();
-
-        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-            let name = match &*expr {
-                Expr::Identifier(ident) if ident.quote_style.is_none() => ident.value.to_ascii_lowercase(),
-                Expr::Function(call) if matches!(&call.args, FunctionArguments::List(list) if list.args.len() <= 1) => {
-                    call.name.to_string().to_ascii_lowercase()
-                }
-                _ => return ControlFlow::Continue(()),
-            };
-            match name.as_str() {
-                "window_start" => *expr = self.start.clone(),
-                "window_end" if *expr != self.end => *expr = self.end.clone(),
-                _ => {}
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    let mut bounds = Bounds { start: window, end };
-    for item in &mut select.projection {
-        match item {
-            SelectItem::UnnamedExpr(Expr::Identifier(ident))
-                if ident.quote_style.is_none()
-                    && ["window_start", "window_end"].contains(&ident.value.to_ascii_lowercase().as_str()) =>
-            {
-                let alias = Ident::new(ident.value.to_ascii_lowercase());
-                let expr = if alias.value == "window_start" { bounds.start.clone() } else { bounds.end.clone() };
-                *item = SelectItem::ExprWithAlias { expr, alias };
-            }
-            _ => {
-                let _ = item.visit(&mut bounds);
-            }
-        }
-    }
-    let _ = select.having.visit(&mut bounds);
-    Ok(())
 }

@@ -22,7 +22,7 @@ fn tier_b_is_what_a_loop_over_the_rows_says() {
     let query = Query::compile(TIER_B, &sensor_batches()).unwrap();
     assert_eq!(query.reads().unnest.as_deref(), Some(&["events".to_owned()][..]));
     assert_eq!(query.reads().columns.len(), 11);
-    let mut worker = query.worker().unwrap();
+    let mut worker = query.worker().expect("a stateless query");
     for rows in [1, 7, 1000, 20_000] {
         let input = flat_rows(query.reads(), rows);
         let applied = worker.apply(&input);
@@ -78,7 +78,7 @@ fn failing_rows_are_found_and_the_others_kept() {
     let source = small();
     let query = Query::compile("SELECT v * 1000 AS big, 10 / v AS part FROM s", &source).unwrap();
     let columns = columns(vec![None; 6], vec![1, i64::MAX, -7, 0, i64::MIN, 3]);
-    let applied = query.worker().unwrap().apply(&batch(&query, &columns));
+    let applied = query.worker().expect("a stateless query").apply(&batch(&query, &columns));
     let rows: Vec<_> = applied.errors.iter().map(|e| e.row).collect();
     assert_eq!(rows, [1, 3, 4]);
     let codes: Vec<_> = applied
@@ -101,7 +101,10 @@ fn the_edges_of_integers_are_errors() {
         ["SELECT -v AS x FROM s", "SELECT v / -1 AS x FROM s", "SELECT v - 1 AS x FROM s", "SELECT abs(v) AS x FROM s"]
     {
         let query = Query::compile(sql, &source).unwrap();
-        let applied = query.worker().unwrap().apply(&batch(&query, &columns(vec![None; 2], vec![i64::MIN, 5])));
+        let applied = query
+            .worker()
+            .expect("a stateless query")
+            .apply(&batch(&query, &columns(vec![None; 2], vec![i64::MIN, 5])));
         assert_eq!((applied.errors.len(), applied.batch.num_rows()), (1, 1), "{sql}");
     }
 }
@@ -117,7 +120,7 @@ fn what_a_condition_guards_is_no_error() {
         ("SELECT CASE WHEN v = 1 THEN 0 ELSE coalesce(CAST(k AS BIGINT), 9) END AS v FROM s", vec![1, 0, 2, 9]),
     ] {
         let query = Query::compile(sql, &source).unwrap();
-        let applied = query.worker().unwrap().apply(&batch(&query, &columns));
+        let applied = query.worker().expect("a stateless query").apply(&batch(&query, &columns));
         assert!(applied.errors.is_empty(), "{sql}: {:?}", applied.errors);
         assert_eq!(applied.batch.column(0).as_primitive::<Int64Type>().values(), &expected, "{sql}");
     }
@@ -129,7 +132,7 @@ fn string_functions_follow_a_growing_dictionary() {
     let sql = "SELECT upper(k) AS u, k || '!' AS b, coalesce(k, 'none') AS c, nullif(k, 'a') AS n, k = 'a' AS is_a, k IS NULL AS no, \
                character_length(k) AS len, concat(k, '-', CAST(v AS VARCHAR)) AS both FROM s";
     let query = Query::compile(sql, &source).unwrap();
-    let mut worker = query.worker().unwrap();
+    let mut worker = query.worker().expect("a stateless query");
     let mut values = vec!["a".to_owned(), "é".to_owned()];
     for round in 0..4_i64 {
         let dictionary: ArrayRef = Arc::new(StringArray::from(values.clone()));
