@@ -1,10 +1,21 @@
-//! Joins: with a table that is held whole, and of two streams within a distance of time.
+//! Joins: of two streams whose rows lie close in time, and of a stream with a table.
 
-mod band;
+mod gather;
 mod interval;
 mod lookup;
-mod run;
-mod side;
+mod matching;
+mod rows;
+mod shard;
+mod stored;
+#[cfg(test)]
+mod tests;
 
 pub use interval::IntervalJoin;
 pub use lookup::LookupTable;
+
+use crate::error::Error;
+
+/// What cannot happen with a plan that fits its rows.
+fn bug(error: impl std::fmt::Display) -> Error {
+    Error::source(format!("rows cannot be joined: {error}"), "report this as a bug")
+}

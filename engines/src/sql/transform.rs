@@ -60,6 +60,11 @@ impl Transform {
         }
     }
 
+    /// Which columns of a batch its outputs read.
+    pub(crate) fn reads(&self) -> &[bool] {
+        &self.read
+    }
+
     /// Schema of the batches it yields.
     #[must_use]
     pub fn output_schema(&self) -> SchemaRef {

@@ -99,10 +99,9 @@ impl RunWriter {
         if self.block.len() >= BLOCK { self.end_block() } else { Ok(()) }
     }
 
-    /// The error for content that cannot be made.
-    #[must_use]
-    pub fn refused(&self, reason: &str) -> StateError {
-        StateError::Io { what: "written", path: self.path.clone(), source: io::Error::other(reason.to_owned()) }
+    /// What is to be written cannot be made into entries.
+    pub(crate) fn failed(&self, source: io::Error) -> StateError {
+        StateError::Io { what: "written", path: self.path.clone(), source }
     }
 
     /// Entries appended so far.
