@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion_common::{DFSchema, ScalarValue};
 use datafusion_expr::expr::{AggregateFunction, ScalarFunction};
 use datafusion_expr::logical_plan::Aggregate as Grouping;
@@ -86,21 +86,7 @@ impl Builder<'_> {
             None
         };
         let made = self.make(input, reads.0, clock)?;
-        let keys_of = keys
-            .iter()
-            .enumerate()
-            .map(|(number, at)| made.schema.field(*at).clone().with_name(format!("key {number}")));
-        let mut fields: Vec<Field> = Vec::new();
-        if windowed.is_some() {
-            let time = DataType::Timestamp(TimeUnit::Microsecond, None);
-            fields.push(Field::new("window_start", time.clone(), true));
-            fields.push(Field::new("window_end", time, true));
-        }
-        fields.extend(keys_of);
-        fields.extend(calls.iter().enumerate().map(|(number, call)| {
-            Field::new(format!("call {number}"), call.data_type.clone(), call.function != Function::Count)
-        }));
-        let schema = Arc::new(Schema::new(fields));
+        let schema = output_schema(windowed.is_some(), &keys, &made.schema, &calls);
         let window = windowed.map_or(Window::None, |w| w.window);
         let input = made.schema.clone();
         let aggregate = Aggregate { window, input, time, keys, calls, position, schema: schema.clone() };
@@ -152,6 +138,22 @@ impl Builder<'_> {
         let node = Node::Aggregate { input: Box::new(made.node), aggregate, steps: vec![] };
         Ok(Relation { columns, filters: vec![], base: Base::Made { node: Box::new(node), name, fields: schema } })
     }
+}
+
+/// The columns of a grouping's output.
+fn output_schema(windowed: bool, keys: &[usize], input: &Schema, calls: &[Call]) -> SchemaRef {
+    let mut fields: Vec<Field> = Vec::new();
+    if windowed {
+        let time = DataType::Timestamp(TimeUnit::Microsecond, None);
+        fields.push(Field::new("window_start", time.clone(), true));
+        fields.push(Field::new("window_end", time, true));
+    }
+    let named = keys.iter().enumerate();
+    fields.extend(named.map(|(number, at)| input.field(*at).clone().with_name(format!("key {number}"))));
+    fields.extend(calls.iter().enumerate().map(|(number, call)| {
+        Field::new(format!("call {number}"), call.data_type.clone(), call.function != Function::Count)
+    }));
+    Arc::new(Schema::new(fields))
 }
 
 fn depends_on_order(call: &Call) -> bool {

@@ -193,7 +193,7 @@ impl<'a> Sources<'a> {
         &mut self,
         alias: Option<TableAlias>,
         arrays: &[Expr],
-        streams: &mut Vec<(String, usize)>,
+        streams: &[(String, usize)],
     ) -> Result<TableFactor, SqlError> {
         let parts: Vec<&Ident> = match arrays {
             [Expr::Identifier(ident)] => vec![ident],

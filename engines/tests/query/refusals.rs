@@ -252,7 +252,7 @@ fn answers(queries: &[&str], ask: impl Fn(&str) -> Result<Query, freshet::sql::S
             Ok(query) => format!("accepted: {}", query.explain()),
             Err(error) => Error::from(error).to_text(),
         };
-        writeln!(text, "{sql}\n{answer}\n").unwrap();
+        writeln!(text, "{sql}\n{answer}\n").expect("a string takes all text");
     }
     text
 }
