@@ -219,7 +219,7 @@ fn group_view(group: &Group<'_>, all: &[Group<'_>], entrants: &[Entrant], enviro
         arms: group.arms.iter().map(|arm| arm_view(arm, &group.arms, entrants)).collect(),
         apart: group.apart.iter().map(|arm| arm_view(arm, &group.arms, entrants)).collect(),
         absent: absent(group, entrants),
-        runs: group.arms.iter().chain(&group.apart).flat_map(|arm| run_views(arm, &named(arm).0)).collect(),
+        runs: every_run(group, entrants),
         others: all.iter().filter(|it| it.key != *key).map(other).collect(),
     }
 }
@@ -389,12 +389,24 @@ fn figure_view(arm: &Arm<'_>, metric: Metric, label: &'static str) -> FigureView
     }
 }
 
-fn run_views(arm: &Arm<'_>, name: &str) -> Vec<RunView> {
+/// Every run of a group, the control's last.
+fn every_run(group: &Group<'_>, entrants: &[Entrant]) -> Vec<RunView> {
+    let arms = group.arms.iter().chain(&group.apart).flat_map(|arm| &arm.runs);
+    let view = |run: &Run<'_>| {
+        let id = &run.record.entrant.id;
+        let name = entrants.iter().find(|entrant| entrant.id() == id).map_or(id.as_str(), Entrant::name);
+        run_view(run, name)
+    };
+    arms.chain(&group.control).map(view).collect()
+}
+
+fn run_view(run: &Run<'_>, name: &str) -> RunView {
     let value =
         |record: &Measurement, metric| record.value(metric).map_or_else(|| "–".to_owned(), |it| written(metric, it));
-    let view = |run: &Run<'_>| RunView {
+    let control = if run.record.aa { " (control)" } else { "" };
+    RunView {
         id: run.record.run_id.to_string(),
-        name: format!("{name} {}", arm.variant),
+        name: format!("{name} {}{control}", run.record.entrant.variant),
         rep: format!("{}/{}", run.record.rep, run.record.reps),
         when: run.record.ts.strftime("%Y-%m-%d %H:%M").to_string(),
         status: run.record.status,
@@ -410,6 +422,5 @@ fn run_views(arm: &Arm<'_>, name: &str) -> Vec<RunView> {
             None => retraction.reason.clone(),
         }),
         note: run.record.note.clone(),
-    };
-    arm.runs.iter().map(view).collect()
+    }
 }

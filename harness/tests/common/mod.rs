@@ -41,7 +41,7 @@ pub struct Workbench {
     _turn: MutexGuard<'static, ()>,
 }
 
-fn repository() -> PathBuf {
+pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace").to_path_buf()
 }
 
@@ -53,6 +53,15 @@ pub fn liar() -> PathBuf {
 }
 
 impl Workbench {
+    /// A repository with the entrants of this one, without sources: what is built beside the tests is what runs.
+    pub fn of_this_repository() -> Self {
+        let it = Self::new();
+        let entrants = it.root.join("entrants");
+        fs::remove_dir_all(&entrants).expect("removable");
+        symlink(repository().join("entrants"), entrants).expect("linked");
+        it
+    }
+
     pub fn new() -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().expect("a temporary directory");

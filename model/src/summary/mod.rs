@@ -34,6 +34,8 @@ pub struct Group<'r> {
     pub arms: Vec<Arm<'r>>,
     /// Tuned and stripped arms, never ranked.
     pub apart: Vec<Arm<'r>>,
+    /// The control's runs in the sittings drawn; they count for no arm.
+    pub control: Vec<Run<'r>>,
     /// Flags about the host, which every record carries: said once.
     pub host_flags: Vec<Flag>,
     /// How far the control differed from itself in the sittings drawn, by metric.
@@ -203,7 +205,12 @@ fn group<'r>(
     let smallest_visible = smallest_visible(&arms, &aa_spread);
     let sitting_flags = drawn.iter().filter_map(|it| verdicts.get(it)).flat_map(|it| it.flags.clone()).collect();
     let host_flags = newest.flags.iter().filter(|flag| flag.is_about_host()).cloned().collect();
-    Some(Group { key, newest, arms, apart, host_flags, aa_spread, smallest_visible, sitting_flags })
+    let control = measurements
+        .iter()
+        .filter(|it| it.aa && drawn.contains(&it.sitting))
+        .map(|record| Run { record, retraction: retractions.get(&record.run_id).copied() })
+        .collect();
+    Some(Group { key, newest, arms, apart, control, host_flags, aa_spread, smallest_visible, sitting_flags })
 }
 
 /// The runs of an arm in a sitting, without those of the control.
