@@ -45,9 +45,13 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// What a run shows. Without enforced caps nothing is a share of them.
+    /// What a run shows. Without enforced caps nothing is a share of them, and a window that is too short for its edges
+    /// not to matter shows nothing.
     #[must_use]
     pub fn of(run: &Measurement) -> Self {
+        if run.flags.iter().any(|flag| matches!(flag, Flag::ShortWindow { .. })) {
+            return Self::default();
+        }
         let caps = run.env.envelope.iter().find(|caps| caps.role == Role::DataPlane && caps.read_back);
         let idle = |caps: &crate::record::AppliedCaps| {
             Some((1.0 - run.value(Metric::DataPlaneCoresUsed)? / caps.cpus).clamp(0.0, 1.0))

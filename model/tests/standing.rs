@@ -76,6 +76,7 @@ fn only_runs_of_the_variant_as_it_is_now_count() {
     none(|it| it.entrant.version = "0.9.0".into());
     none(|it| drop(it.knobs.insert("threads".into(), Knob::Int(1))));
     none(|it| it.env.envelope[0].read_back = false);
+    none(|it| it.flags.push(Flag::ShortWindow { seconds: 1.0 }));
     let mut all = of(&[used(1, 0.2, 0.0)]);
     all.extend(located(vec![Record::Retraction(retraction(1))]));
     assert!(contradictions(&all, &entrant, variant).is_empty());
