@@ -78,10 +78,19 @@ impl Flow<'_> {
             }
             self.checkpoints = Some(checkpoints);
         }
-        if let Some(standing) = standing {
-            self.stand(standing, found)?;
+        match standing {
+            Some(standing) => self.stand(standing, found)?,
+            // What becomes visible must never rest on positions that no checkpoint goes back to.
+            None if !found && self.out.sink.transactional() => self.first_checkpoint()?,
+            None => {}
         }
         Ok(finished)
+    }
+
+    /// The checkpoint of a run that has read nothing yet.
+    fn first_checkpoint(&mut self) -> Result<(), Error> {
+        self.take_checkpoint(false)?;
+        self.checkpoints.as_mut().map_or(Ok(()), Checkpoints::collect)
     }
 
     fn take_up(&mut self, manifest: &Manifest, runs: Vec<Vec<crate::state::run::RunFile>>) -> Result<(), Error> {

@@ -45,9 +45,12 @@ impl Pipeline<'_> {
     fn start(&self) -> Child {
         let topic = |part: &str| format!("kafka://{}/{}-{part}", self.broker.address, self.name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_freshet"));
-        command.args([self.shape.query(), "--follow", "--group-id", &self.name, "--emit", self.mode]);
+        let query = self.shape.query().replace("{events}", &format!("\"{}-events\"", self.name));
+        command.args([query.as_str(), "--follow", "--group-id", &self.name, "--emit", self.mode]);
         command.args(["--from", &topic("events"), "--to", &topic("out")]);
-        command.arg("--stream").arg(format!("other={}", topic("other")));
+        if self.shape == Shape::Join {
+            command.arg("--stream").arg(format!("other={}", topic("other")));
+        }
         command.args(["--columns", "id BIGINT, k VARCHAR, v BIGINT, ts TIMESTAMP"]);
         command.args(["--watermark-delay", "2s", "--checkpoint-interval", "200ms", "--workers", "2"]);
         command.arg("--checkpoint").arg(self.checkpoint.path());
@@ -121,6 +124,15 @@ fn producer_poll(producer: &rdkafka::producer::BaseProducer) {
     producer.poll(Duration::ZERO);
 }
 
+/// Stops the producer when a test fails, too.
+struct Stopped<'a>(&'a AtomicBool);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 fn survives(shape: Shape, mode: &'static str) {
     let broker = broker::shared();
     let name = format!("{shape:?}-{mode}").to_lowercase();
@@ -133,6 +145,7 @@ fn survives(shape: Shape, mode: &'static str) {
     let stop = AtomicBool::new(false);
     let mut random = Random(shape as u64 * 7 + mode.len() as u64);
     let sent = thread::scope(|scope| {
+        let _stopped = Stopped(&stop);
         let producing = scope.spawn(|| produce(&broker, &name, 42, &stop));
         for _ in 0..kills() {
             let mut child = pipeline.start();

@@ -45,19 +45,19 @@ impl Shape {
     pub(crate) fn query(self) -> &'static str {
         match self {
             Self::Tumble => {
-                "SELECT k, TUMBLE(ts, INTERVAL '1 second') AS w, count(*) AS n, sum(v) AS s FROM events \
+                "SELECT k, TUMBLE(ts, INTERVAL '1 second') AS w, count(*) AS n, sum(v) AS s FROM {events} \
                  GROUP BY k, TUMBLE(ts, INTERVAL '1 second')"
             }
             Self::Hop => {
                 "SELECT k, HOP(ts, INTERVAL '1 second', INTERVAL '3 seconds') AS w, count(*) AS n, sum(v) AS s \
-                 FROM events GROUP BY k, HOP(ts, INTERVAL '1 second', INTERVAL '3 seconds')"
+                 FROM {events} GROUP BY k, HOP(ts, INTERVAL '1 second', INTERVAL '3 seconds')"
             }
             Self::Session => {
-                "SELECT k, SESSION(ts, INTERVAL '1 second') AS w, count(*) AS n, sum(v) AS s FROM events \
+                "SELECT k, SESSION(ts, INTERVAL '1 second') AS w, count(*) AS n, sum(v) AS s FROM {events} \
                  GROUP BY k, SESSION(ts, INTERVAL '1 second')"
             }
             Self::Join => {
-                "SELECT a.id AS l, b.id AS r, a.k FROM events a JOIN other b \
+                "SELECT a.id AS l, b.id AS r, a.k FROM {events} a JOIN other b \
                  ON a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL '1 second' AND a.ts + INTERVAL '500 milliseconds'"
             }
         }

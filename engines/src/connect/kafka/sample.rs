@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::error::KafkaError;
 use rdkafka::{Message, Offset, TopicPartitionList};
 
 use super::config::{KafkaArgs, OffsetReset, Topic};
@@ -40,8 +40,8 @@ pub fn sample(topic: &Topic, args: &KafkaArgs, most: usize, mut each: impl FnMut
                 each(message.payload().unwrap_or_default());
                 left -= 1;
             }
+            Some(Err(KafkaError::PartitionEOF(_))) => open -= 1,
             Some(Err(error)) => match error.rdkafka_error_code() {
-                Some(RDKafkaErrorCode::PartitionEOF) => open -= 1,
                 Some(code) if passes(code) => {}
                 _ => return Err(explained(error)),
             },
