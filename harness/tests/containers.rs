@@ -97,6 +97,9 @@ fn contained() -> Workbench {
     fs::write(folder.join("entrant.toml"), descriptor.replacen("\n[version]", CONTAINED, 1)).expect("writable");
     fs::write(folder.join("Dockerfile"), DOCKERFILE).expect("writable");
     fs::copy(liar(), folder.join("liar")).expect("copied");
+    // what takes minutes on a new machine is not waited for later
+    let built = workbench.output(&["build", "liar", "--env", "local-docker"]);
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     workbench
 }
 
@@ -192,8 +195,6 @@ fn busy(dir: &Path, engine: &Engine) -> Service {
 #[test]
 fn a_sampler_in_a_container_sees_what_one_beside_it_sees() {
     let workbench = contained();
-    let built = workbench.output(&["build", "liar", "--env", "local-docker"]);
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let dir = tempfile::tempdir().expect("a scratch directory");
     let runtime = DockerRuntime::new("sampled", &[String::new()].into()).expect(HELP);
     let engine = runtime.engine("").expect("there");

@@ -431,6 +431,14 @@ mod tests {
         assert_eq!(plan.arms[0].caps, Caps { cpus: 4.0, memory: 16 << 30 });
         let control: Vec<Caps> = plan.arms[0].control_plane().map(|it| plan.arms[0].caps_of(it)).collect();
         assert_eq!(control, [Caps { cpus: 0.5, memory: 1 << 30 }]);
+        let shown = plan.to_string();
+        for line in [
+            "broker       8 CPUs, 8 GiB, from redpandadata/redpanda:v26.1.13\n",
+            "clickhouse   5 CPUs, 12 GiB, from clickhouse/clickhouse-server:26.3\n",
+            "arm          rill:native in 4 CPUs, 16 GiB, from weir-rill\n             with coordinator in 0.5 CPUs, 1 GiB on top\n",
+        ] {
+            assert!(shown.contains(line), "{shown}");
+        }
     }
 
     #[test]
