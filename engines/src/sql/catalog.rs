@@ -57,7 +57,7 @@ pub(super) fn closest_function(name: &str) -> String {
 pub(super) fn closest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_ascii_lowercase();
     let near = candidates.map(|c| (distance(&lower, &c.to_ascii_lowercase()), c)).min_by_key(|(d, _)| *d)?;
-    (near.0 <= name.len() / 3).then_some(near.1)
+    (near.0 <= (name.len() + 1) / 3).then_some(near.1)
 }
 
 /// Edit distance between two names.

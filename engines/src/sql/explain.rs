@@ -29,7 +29,7 @@ pub(super) fn explain(plan: &Plan) -> String {
     if let Some(limit) = plan.limit {
         let _ = writeln!(text, "  limit {limit}");
     }
-    text
+    text.replace('\u{0}', "")
 }
 
 fn node(node_: &Node, plan: &Plan, depth: usize, text: &mut String) {
@@ -70,7 +70,14 @@ fn node(node_: &Node, plan: &Plan, depth: usize, text: &mut String) {
             Step::Transform(transform) => transform.explain(&indent, text),
             Step::Lookup(lookup) => {
                 let how = if lookup.closest.is_some() { "the closest row of" } else { "look up in" };
-                let _ = writeln!(text, "{indent}{how} {}", plan.inputs[lookup.table].name);
+                let keys: Vec<String> = lookup.keys.iter().map(|(own, other)| format!("#{own} = #{other}")).collect();
+                let (name, keys) = (&plan.inputs[lookup.table].name, keys.join(", "));
+                let (with, kept) =
+                    (if keys.is_empty() { "" } else { " with " }, if lookup.keep { ", or none" } else { "" });
+                let _ = writeln!(text, "{indent}{how} {name}{with}{keys}{kept}");
+                if let Some(prepare) = &lookup.prepare {
+                    prepare.explain(&format!("{indent}    "), text);
+                }
             }
         }
     }

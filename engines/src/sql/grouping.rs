@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use datafusion_common::{DFSchema, ScalarValue};
 use datafusion_expr::expr::{AggregateFunction, ScalarFunction};
 use datafusion_expr::logical_plan::Aggregate as Grouping;
@@ -10,7 +10,7 @@ use datafusion_expr::{Cast, Expr, ExprSchemable, LogicalPlan};
 
 use super::aggregates::{function, normal_type};
 use super::relation::{Base, Named, Relation, column};
-use super::steps::{Builder, as_time};
+use super::steps::{Builder, as_micros};
 use super::{SqlError, functions, refuse};
 use crate::plan::{Aggregate, Call, Function, Node, Window};
 use crate::read::decoded_type;
@@ -36,32 +36,49 @@ struct Windowed {
     time: Expr,
 }
 
-impl Builder<'_> {
-    /// The relation of a GROUP BY.
-    pub(super) fn aggregate(&mut self, grouping: &Grouping) -> Result<Relation, SqlError> {
-        let input = self.relation(&grouping.input)?;
-        let mut reads = Reads::default();
-        let (mut windowed, mut keys, mut groups) = (None, vec![], vec![]);
+/// What a GROUP BY groups by.
+struct Groups {
+    windowed: Option<Windowed>,
+    /// Columns read, without the window.
+    keys: Vec<usize>,
+    /// For every expression, its key; none for the window.
+    order: Vec<Option<usize>>,
+}
+
+impl Groups {
+    fn new(grouping: &Grouping, input: &Relation, reads: &mut Reads) -> Result<Self, SqlError> {
+        let mut groups = Self { windowed: None, keys: vec![], order: vec![] };
         for expr in &grouping.group_expr {
             match expr.clone().unalias() {
                 Expr::GroupingSet(_) => {
                     return Err(SqlError::not_supported("GROUPING SETS, ROLLUP or CUBE", refuse::SUPPORTED));
                 }
                 Expr::ScalarFunction(call) if functions::WINDOWS.contains(&call.name()) => {
-                    if windowed.is_some() {
+                    if groups.windowed.is_some() {
                         return Err(SqlError::not_supported("two windows in one GROUP BY", "group by one window"));
                     }
-                    windowed = Some(window(&call, &input, grouping.input.schema())?);
-                    groups.push(None);
+                    groups.windowed = Some(window(&call, input, grouping.input.schema())?);
+                    groups.order.push(None);
                 }
                 other => {
-                    keys.push(reads.add(input.resolve(other)?));
-                    groups.push(Some(keys.len() - 1));
+                    groups.keys.push(reads.add(input.resolve(other)?));
+                    groups.order.push(Some(groups.keys.len() - 1));
                 }
             }
         }
-        let time = windowed.as_ref().map(|w| reads.add(as_time(w.time.clone())));
-        let clock = windowed.as_ref().map(|w| as_time(w.time.clone()));
+        Ok(groups)
+    }
+}
+
+impl Builder<'_> {
+    /// The relation of a GROUP BY.
+    pub(super) fn aggregate(&mut self, grouping: &Grouping) -> Result<Relation, SqlError> {
+        let input = self.relation(&grouping.input)?;
+        let mut reads = Reads::default();
+        let groups = Groups::new(grouping, &input, &mut reads)?;
+        let Groups { windowed, keys, order } = groups;
+        let time = windowed.as_ref().map(|w| reads.add(w.time.clone()));
+        let clock = windowed.as_ref().map(|w| w.time.clone());
         let mut calls: Vec<Call> = Vec::new();
         let mut results = Vec::new();
         for expr in &grouping.aggr_expr {
@@ -74,19 +91,26 @@ impl Builder<'_> {
                 calls.len() - 1
             }));
         }
-        let position = if calls.iter().any(depends_on_order) {
-            let position = self.position(&input).ok_or_else(|| {
-                SqlError::not_supported(
-                    "first, last, any_value, arg_min, arg_max, string_agg or array_agg over what an aggregate, a join of streams or a UNION yields",
-                    "use them on the stream itself",
-                )
-            })?;
-            Some(reads.add(position))
-        } else {
-            None
+        let position = match calls.iter().find(|call| depends_on_order(call)) {
+            Some(call) => Some(reads.add(self.position(&input).ok_or_else(|| without_order(call))?)),
+            None => None,
         };
         let made = self.make(input, reads.0, clock)?;
-        let schema = output_schema(windowed.is_some(), &keys, &made.schema, &calls);
+        let keys_of = keys
+            .iter()
+            .enumerate()
+            .map(|(number, at)| made.schema.field(*at).clone().with_name(format!("key {number}")));
+        let mut fields: Vec<Field> = Vec::new();
+        if windowed.is_some() {
+            let time = DataType::Timestamp(TimeUnit::Microsecond, None);
+            fields.push(Field::new("window_start", time.clone(), true));
+            fields.push(Field::new("window_end", time, true));
+        }
+        fields.extend(keys_of);
+        fields.extend(calls.iter().enumerate().map(|(number, call)| {
+            Field::new(format!("call {number}"), call.data_type.clone(), call.function != Function::Count)
+        }));
+        let schema = Arc::new(Schema::new(fields));
         let window = windowed.map_or(Window::None, |w| w.window);
         let input = made.schema.clone();
         let aggregate = Aggregate { window, input, time, keys, calls, position, schema: schema.clone() };
@@ -95,7 +119,7 @@ impl Builder<'_> {
             None => column(&name, "window_start"),
             Some(number) => column(&name, format!("key {number}")),
         };
-        let exprs = groups.iter().map(of_group);
+        let exprs = order.iter().map(of_group);
         let exprs = exprs.chain(results.iter().map(|number| column(&name, format!("call {number}"))));
         let columns = exprs.zip(grouping.schema.iter()).map(|(expr, (qualifier, field))| Named {
             qualifier: qualifier.cloned(),
@@ -103,7 +127,7 @@ impl Builder<'_> {
             expr,
         });
         let node = Node::Aggregate { input: Box::new(made.node), aggregate, steps: vec![] };
-        self.key = groups.iter().map(of_group).collect();
+        self.key = order.iter().map(of_group).collect();
         let base = Base::Made { node: Box::new(node), name: name.clone(), fields: schema };
         Ok(Relation { columns: columns.collect(), filters: vec![], base })
     }
@@ -140,20 +164,11 @@ impl Builder<'_> {
     }
 }
 
-/// The columns of a grouping's output.
-fn output_schema(windowed: bool, keys: &[usize], input: &Schema, calls: &[Call]) -> SchemaRef {
-    let mut fields: Vec<Field> = Vec::new();
-    if windowed {
-        let time = DataType::Timestamp(TimeUnit::Microsecond, None);
-        fields.push(Field::new("window_start", time.clone(), true));
-        fields.push(Field::new("window_end", time, true));
-    }
-    let named = keys.iter().enumerate();
-    fields.extend(named.map(|(number, at)| input.field(*at).clone().with_name(format!("key {number}"))));
-    fields.extend(calls.iter().enumerate().map(|(number, call)| {
-        Field::new(format!("call {number}"), call.data_type.clone(), call.function != Function::Count)
-    }));
-    Arc::new(Schema::new(fields))
+fn without_order(call: &Call) -> SqlError {
+    SqlError::not_supported(
+        format!("{} over what an aggregate, a join of streams or a UNION yields", call.function.name()),
+        "it depends on the order of rows: use it on the stream itself",
+    )
 }
 
 fn depends_on_order(call: &Call) -> bool {
@@ -279,7 +294,7 @@ fn window(call: &ScalarFunction, input: &Relation, schema: &DFSchema) -> Result<
         }
         _ => Window::Session { gap: positive(0, "gap")? },
     };
-    Ok(Windowed { window, time: input.resolve(time.clone())? })
+    Ok(Windowed { window, time: as_micros(input.resolve(time.clone())?, &time_type) })
 }
 
 fn interval(expr: &Expr, of: &str) -> Result<i64, SqlError> {
@@ -288,6 +303,10 @@ fn interval(expr: &Expr, of: &str) -> Result<i64, SqlError> {
             NotALength::Calendar => SqlError::not_supported(
                 format!("{of} with a length in months or years"),
                 "a month is not a fixed length of time; write days",
+            ),
+            NotALength::Other if is_length(value) => SqlError::not_supported(
+                format!("{of} with a length that is no whole number of microseconds, or more than 290,000 years"),
+                "write INTERVAL '5 seconds'",
             ),
             NotALength::Other => SqlError::Type {
                 reason: format!("{of} takes lengths of time, not {value}"),
@@ -328,4 +347,8 @@ pub(super) fn micros(value: &ScalarValue) -> Result<i64, NotALength> {
         ScalarValue::DurationNanosecond(Some(v)) if v % 1_000 == 0 => Ok(v / 1_000),
         _ => Err(NotALength::Other),
     }
+}
+
+fn is_length(value: &ScalarValue) -> bool {
+    matches!(value.data_type(), DataType::Interval(_) | DataType::Duration(_))
 }

@@ -13,7 +13,9 @@ use datafusion_sql::sqlparser::ast::Statement;
 
 mod aggregates;
 mod catalog;
+mod checks;
 mod columns;
+mod conditions;
 mod dictionary;
 mod error;
 mod explain;
@@ -28,6 +30,7 @@ mod planned;
 mod program;
 mod refuse;
 mod relation;
+mod rewrite;
 mod select;
 mod sources;
 mod steps;
@@ -86,8 +89,11 @@ impl Query {
         let catalog = catalog::Catalog::new(list);
         let statement = Statement::Query(Box::new(parsed.query));
         let options = ParserOptions::new().with_map_string_types_to_utf8view(false);
-        let plan = SqlToRel::new_with_options(&catalog, options).sql_statement_to_plan(statement).map_err(refused)?;
+        let plan = SqlToRel::new_with_options(&catalog, options).sql_statement_to_plan(statement);
+        let plan = plan.map_err(|error| error::with_fields(refused(error), &parsed.tables))?;
+        checks::unions(&plan)?;
         let plan = Analyzer::new().execute_and_check(plan, &ConfigOptions::default(), |_, _| {}).map_err(refused)?;
+        checks::constants(&plan)?;
         let plan = Optimizer::with_rules(vec![Arc::new(SimplifyExpressions::new())])
             .optimize(plan, &OptimizerContext::new(), |_, _| {})
             .map_err(refused)?;

@@ -4,18 +4,17 @@
 //! e` becomes a table of the list's elements beside its stream.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
-use datafusion_sql::sqlparser::ast::{Expr, Ident, LimitClause, Query, Statement, Value, VisitMut as _, VisitorMut};
+use datafusion_sql::sqlparser::ast::{Expr, Ident, LimitClause, Query, Statement, Value};
 use datafusion_sql::sqlparser::dialect::GenericDialect;
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Word};
 
 use super::sources::Sources;
-use super::{SourceSchema, SqlError, names, refuse};
+use super::{SourceSchema, SqlError, names, refuse, rewrite};
 use crate::plan::Role;
 
 /// A query in the form the planner takes.
@@ -80,7 +79,7 @@ pub(super) fn parse(sql: &str, sources: &[(SourceSchema, Role)]) -> Result<Parse
     let tables = taking.tables;
     names::resolve_case(&mut query, &tables);
     refuse::expressions(&query)?;
-    count_star(&mut query);
+    rewrite::rewrite(&mut query);
     Ok(Parsed { query, tables, limit })
 }
 
@@ -162,27 +161,6 @@ fn take_limit(query: &mut Query) -> Result<Option<u64>, SqlError> {
             "write LIMIT with a whole number of rows",
         )),
     }
-}
-
-/// `count(*)` and `count()` count rows like `count(1)` does.
-fn count_star(query: &mut Query) {
-    use datafusion_sql::sqlparser::ast::{FunctionArg, FunctionArgExpr, FunctionArguments};
-    struct Stars;
-    impl VisitorMut for Stars {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-            let Expr::Function(call) = expr else { return ControlFlow::Continue(()) };
-            let FunctionArguments::List(list) = &mut call.args else { return ControlFlow::Continue(()) };
-            let star = matches!(list.args.as_slice(), [] | [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]);
-            if star && call.name.to_string().eq_ignore_ascii_case("count") {
-                let one = Expr::value(Value::Number("1".into(), false));
-                list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(one))];
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    let _ = query.visit(&mut Stars);
 }
 
 pub(super) fn normal(ident: &Ident) -> String {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion_common::{DFSchema, DataFusionError, ScalarValue};
 use datafusion_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
 
+use super::steps::as_time;
 use super::{SqlError, Transform, functions, refused};
 use crate::read::{ReadColumn, ReadPlan, decoded_type};
 
@@ -44,18 +45,28 @@ impl Planned {
 
     /// The step itself.
     pub(super) fn transform(mut self) -> Result<Transform, SqlError> {
-        self.filter.iter().chain(self.outputs.iter().map(|(_, expr)| expr)).try_for_each(computed)?;
-        self.check_integers().map_err(refused)?;
+        self.check()?;
         let mut fields = Vec::with_capacity(self.outputs.len());
         for (name, expr) in &self.outputs {
             let (_, field) = expr.to_field(&self.flat).map_err(refused)?;
             fields.push(Field::new(name, decoded_type(field.data_type()), field.is_nullable()));
         }
-        let output: SchemaRef = Arc::new(Schema::new(fields));
-        Transform::new(&self, output).map_err(refused)
+        Transform::new(&self, Arc::new(Schema::new(fields))).map_err(refused)
     }
 
-    /// Negation becomes a checked subtraction, so that the smallest integer is an error and not itself.
+    /// The step itself, under a schema of the same types whose columns may be null where its own may not.
+    pub(super) fn transform_into(mut self, schema: SchemaRef) -> Result<Transform, SqlError> {
+        self.check()?;
+        Transform::new(&self, schema).map_err(refused)
+    }
+
+    fn check(&mut self) -> Result<(), SqlError> {
+        self.filter.iter().chain(self.outputs.iter().map(|(_, expr)| expr)).try_for_each(computed)?;
+        self.check_integers().map_err(refused)
+    }
+
+    /// Negation becomes a checked subtraction, so that the smallest integer is an error and not itself. Instants leave in
+    /// microseconds.
     fn check_integers(&mut self) -> Result<(), DataFusionError> {
         let flat = &self.flat;
         let checked = |expr: Expr| -> Result<Expr, DataFusionError> {
@@ -72,6 +83,9 @@ impl Planned {
         self.filter = self.filter.take().map(checked).transpose()?;
         for (_, expr) in &mut self.outputs {
             *expr = checked(std::mem::take(expr))?;
+            if let DataType::Timestamp(TimeUnit::Nanosecond | TimeUnit::Second, None) = expr.get_type(flat)? {
+                *expr = as_time(std::mem::take(expr));
+            }
         }
         Ok(())
     }

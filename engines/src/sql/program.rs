@@ -83,7 +83,7 @@ impl Program {
         }
         let derived = parts.iter().map(|p| p.compile(flat)).collect::<Result<Vec<_>>>()?;
         let residual = Arc::new(residual.as_arrow().clone());
-        let texts = exprs.iter().map(|(_, expr)| expr.to_string().replace('\u{0}', "·")).collect();
+        let texts = exprs.iter().map(|(_, expr)| expr.to_string().replace('\u{0}', "")).collect();
         Ok(Self { roots, derived, slots, residual, flat: Arc::new(flat.as_arrow().clone()), texts })
     }
 

@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
-    Distinct, Expr, FunctionArguments, GroupByExpr, Query, Select, SelectItem, TableFactor, Value, Visit, Visitor,
-    visit_expressions,
+    Distinct, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Query,
+    Select, SelectItem, TableFactor, Value, Visit, Visitor, visit_expressions,
 };
 
-use super::{SqlError, aggregates, catalog, functions};
+use super::{SqlError, aggregates, catalog, functions, rewrite};
 
 /// The queries there are.
 pub(super) const SUPPORTED: &str = "supported: SELECT … FROM stream [JOIN …][, UNNEST(list) AS e] [WHERE …] [GROUP BY …] [HAVING …] [LIMIT n], WITH, UNION ALL";
@@ -137,50 +137,12 @@ fn expression(expr: &Expr) -> Result<(), SqlError> {
         Expr::Subquery(_) | Expr::InSubquery { .. } | Expr::Exists { .. } | Expr::AnyOp { .. } | Expr::AllOp { .. } => {
             refuse("a subquery in an expression")
         }
-        Expr::Function(call) => {
-            let name = call.name.to_string().to_ascii_lowercase();
-            if call.over.is_some() {
-                return refuse("OVER");
-            }
-            if name == "unnest" {
-                return Err(SqlError::not_supported(
-                    "UNNEST in SELECT or WHERE",
-                    "write FROM stream, UNNEST(list) AS e",
-                ));
-            }
-            let aggregate = aggregates::NAMES.contains(&name.as_str());
-            let list = match &call.args {
-                FunctionArguments::List(list) => {
-                    list.clauses.is_empty() && (aggregate || list.duplicate_treatment.is_none())
-                }
-                FunctionArguments::None => true,
-                FunctionArguments::Subquery(_) => false,
-            };
-            let plain = list
-                && (aggregate || call.filter.is_none())
-                && call.null_treatment.is_none()
-                && call.within_group.is_empty()
-                && matches!(call.parameters, FunctionArguments::None);
-            let known = aggregate || catalog::function(&name).is_some() || functions::marker(&name).is_some();
-            match known {
-                true if plain => Ok(()),
-                true if aggregate => Err(SqlError::not_supported(
-                    format!("{name} with ORDER BY, WITHIN GROUP or IGNORE NULLS"),
-                    "rows are taken in the order of the source; write only the arguments, DISTINCT and FILTER",
-                )),
-                true => Err(SqlError::not_supported(
-                    format!("{name} with DISTINCT, FILTER or another clause"),
-                    "write only its arguments",
-                )),
-                false if catalog::is_impure(&name) => Err(SqlError::not_supported(
-                    format!("the function {name}"),
-                    "its result would depend on when the query runs",
-                )),
-                false => Err(SqlError::Unknown { kind: "function", hint: catalog::closest_function(&name), name }),
-            }
-        }
+        Expr::Function(call) => function(call),
         Expr::Interval(interval) if interval.leading_field.is_none() && is_bare(&interval.value) => {
             Err(SqlError::not_supported(format!("{expr}, without a unit,"), "write the unit: INTERVAL '5 seconds'"))
+        }
+        Expr::Value(value) if matches!(&value.value, Value::Number(text, _) if rewrite::is_wide(text) && text.len() > rewrite::DIGITS) => {
+            Err(SqlError::not_supported(format!("the number {expr}"), "write it with a decimal point, as a DOUBLE"))
         }
         Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {
             Err(SqlError::not_supported(format!("the parameter {expr}"), "write the value itself"))
@@ -201,4 +163,114 @@ fn is_bare(length: &Expr) -> bool {
         },
         _ => false,
     }
+}
+
+/// Aggregates of other engines, and what to write instead.
+const OTHERS: &[(&[&str], &str)] = &[
+    (&["median", "approx_median"], "write approx_percentile(x, 0.5)"),
+    (
+        &["quantile", "quantile_cont", "quantile_disc", "percentile_cont", "percentile_disc", "approx_quantile"],
+        "write approx_percentile(x, 0.99)",
+    ),
+    (&["first_value"], "write first(x)"),
+    (&["last_value"], "write last(x)"),
+    (&["min_by", "argmin"], "write arg_min(x, by)"),
+    (&["max_by", "argmax"], "write arg_max(x, by)"),
+    (&["group_concat", "listagg"], "write string_agg(x, ', ')"),
+    (&["list", "collect_list", "array_concat_agg"], "write array_agg(x)"),
+    (&["every"], "write bool_and(x)"),
+    (&["some"], "write bool_or(x)"),
+    (&["count_if", "countif"], "write count(*) FILTER (WHERE …)"),
+    (&["sum_if", "sumif"], "write sum(x) FILTER (WHERE …)"),
+    (
+        &[
+            "mode",
+            "corr",
+            "covar",
+            "covar_pop",
+            "covar_samp",
+            "kurtosis",
+            "skewness",
+            "entropy",
+            "histogram",
+            "bit_and",
+            "bit_or",
+            "bit_xor",
+            "product",
+            "regr_slope",
+            "regr_intercept",
+            "regr_r2",
+            "mad",
+        ],
+        "the aggregates: count, sum, avg, min, max, first, last, any_value, arg_min, arg_max, stddev, var, bool_and, bool_or, \
+         approx_distinct, approx_percentile, string_agg, array_agg",
+    ),
+];
+
+fn function(call: &Function) -> Result<(), SqlError> {
+    let name = call.name.to_string().to_ascii_lowercase();
+    if call.over.is_some() {
+        return refuse("OVER");
+    }
+    if name == "unnest" {
+        return Err(SqlError::not_supported("UNNEST in SELECT or WHERE", "write FROM stream, UNNEST(list) AS e"));
+    }
+    if let Some((_, hint)) = OTHERS.iter().find(|(names, _)| names.contains(&name.as_str())) {
+        return Err(SqlError::not_supported(format!("the aggregate {name}"), *hint));
+    }
+    let aggregate = aggregates::NAMES.contains(&name.as_str());
+    if aggregate {
+        stars(call, &name)?;
+    }
+    let list = match &call.args {
+        FunctionArguments::List(list) => list.clauses.is_empty() && (aggregate || list.duplicate_treatment.is_none()),
+        FunctionArguments::None => true,
+        FunctionArguments::Subquery(_) => false,
+    };
+    let plain = list
+        && (aggregate || call.filter.is_none())
+        && call.null_treatment.is_none()
+        && call.within_group.is_empty()
+        && matches!(call.parameters, FunctionArguments::None);
+    let known = aggregate || catalog::function(&name).is_some() || functions::marker(&name).is_some();
+    match known {
+        true if plain => Ok(()),
+        true if aggregate => Err(SqlError::not_supported(
+            format!("{name} with ORDER BY, WITHIN GROUP or IGNORE NULLS"),
+            "rows are taken in the order of the source; write only the arguments, DISTINCT and FILTER",
+        )),
+        true => Err(SqlError::not_supported(
+            format!("{name} with DISTINCT, FILTER or another clause"),
+            "write only its arguments",
+        )),
+        false if catalog::is_impure(&name) => Err(SqlError::not_supported(
+            format!("the function {name}"),
+            "its result would depend on when the query runs",
+        )),
+        false if name == "window_start" => {
+            Err(SqlError::not_supported("window_start of something", "write window_start or window_start()"))
+        }
+        false => Err(SqlError::Unknown { kind: "function", hint: catalog::closest_function(&name), name }),
+    }
+}
+
+/// A star is an argument of `count` alone.
+fn stars(call: &Function, name: &str) -> Result<(), SqlError> {
+    let FunctionArguments::List(list) = &call.args else { return Ok(()) };
+    let star = |arg: &FunctionArg| {
+        matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::Wildcard | FunctionArgExpr::QualifiedWildcard(_)))
+    };
+    if !list.args.iter().any(star) {
+        return Ok(());
+    }
+    if name == "count" && list.args.len() == 1 {
+        return match list.duplicate_treatment {
+            Some(DuplicateTreatment::Distinct) => Err(SqlError::not_supported(
+                "count(DISTINCT *)",
+                "count the rows of SELECT DISTINCT in a derived table",
+            )),
+            _ => Ok(()),
+        };
+    }
+    Err(SqlError::not_supported(format!("{name}(*)"), "name the column"))
 }

@@ -11,7 +11,7 @@ use datafusion_common::{Column, DFSchema, TableReference};
 use datafusion_expr::utils::split_conjunction_owned;
 use datafusion_expr::{Distinct, Expr, JoinType, LogicalPlan};
 
-use super::parse::{OWN, Of};
+use super::parse::Of;
 use super::steps::Builder;
 use super::{SqlError, functions, refuse, refused};
 use crate::plan::{JoinKind, Node, POSITION, Role};
@@ -207,16 +207,25 @@ impl Builder<'_> {
             && elements.is_none()
             && record == of
         {
+            if join.join_type != JoinType::Inner {
+                return Err(SqlError::not_supported(
+                    "an outer join with UNNEST",
+                    "write FROM stream, UNNEST(list) AS e: a record whose list is empty yields no row",
+                ));
+            }
             *elements = Some(list.clone());
             left.columns.append(&mut right.columns);
+            left.filters.append(&mut right.filters);
+            let on = join.on.iter().map(|(l, r)| l.clone().eq(r.clone()));
+            for condition in on.chain(join.filter.clone()) {
+                let own = left.resolve(condition)?;
+                left.filters.push(own);
+            }
             return Ok(left);
         }
-        if let Base::Join(joined) = &mut left.base
-            && matches!(&right.base, Base::Source { elements: Some(_), .. })
-        {
-            let what = format!("UNNEST behind a join of {}", joined.name.trim_start_matches(OWN));
+        if matches!((&left.base, &right.base), (Base::Join(_), Base::Source { elements: Some(_), .. })) {
             return Err(SqlError::not_supported(
-                what,
+                "UNNEST behind a join",
                 "write UNNEST directly behind its stream: FROM stream, UNNEST(list) AS e JOIN …",
             ));
         }

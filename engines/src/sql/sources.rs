@@ -211,14 +211,19 @@ impl<'a> Sources<'a> {
                 "write FROM stream, then UNNEST(list) AS e",
             ));
         }
-        let (table, list) = self.find_list(&parts, streams)?;
+        let unnested =
+            |table: usize| self.tables.iter().any(|t| matches!(&t.of, Of::Elements { table: of, .. } if *of == table));
+        let (table, list) = match self.find_list(&parts, streams) {
+            Err(_) if streams.iter().all(|(_, table)| unnested(*table)) => return Err(twice()),
+            found => found?,
+        };
         let names: Vec<String> = alias.iter().flat_map(|a| a.columns.iter().map(|c| normal(&c.name))).collect();
         let called = alias.map_or_else(|| "unnest".to_owned(), |a| normal(&a.name));
         if streams.iter().any(|(name, _)| *name == called) {
             return Err(SqlError::Ambiguous { name: called, hint: "give the unnested list another alias".into() });
         }
-        if self.tables.iter().any(|t| matches!(&t.of, Of::Elements { table: of, .. } if *of == table)) {
-            return Err(SqlError::not_supported("more than one UNNEST", "unnest one list per query"));
+        if unnested(table) {
+            return Err(twice());
         }
         let schema = self.tables[table].schema.clone();
         let Some(field) = field_at(schema.fields(), &list) else {
@@ -262,6 +267,10 @@ impl<'a> Sources<'a> {
         };
         Err(SqlError::Unknown { kind: "list", name, hint })
     }
+}
+
+fn twice() -> SqlError {
+    SqlError::not_supported("more than one UNNEST of a stream", "unnest one of its lists")
 }
 
 fn table_name(name: &ObjectName) -> Result<String, SqlError> {

@@ -23,6 +23,8 @@ pub(super) struct Builder<'a> {
     /// Columns of the last GROUP BY, which name its rows.
     pub(super) key: Vec<Expr>,
     names: usize,
+    /// The side of a join that is a table is being made.
+    pub(super) preparing: bool,
 }
 
 /// A node, the schema of its rows, and the columns that a GROUP BY names them with.
@@ -34,7 +36,7 @@ pub(super) struct Made {
 
 impl<'a> Builder<'a> {
     pub(super) fn new(sources: &'a [(SourceSchema, Role)], tables: &'a [Table]) -> Self {
-        Self { sources, tables, inputs: vec![], key: vec![], names: 0 }
+        Self { sources, tables, inputs: vec![], key: vec![], names: 0, preparing: false }
     }
 
     /// A name that no query can write.
@@ -96,6 +98,12 @@ impl<'a> Builder<'a> {
             return Err(SqlError::not_supported("a list without its stream", "write FROM stream, UNNEST(list) AS e"));
         };
         let (source, role) = &self.sources[*source];
+        if *role == Role::Table && !self.preparing {
+            return Err(SqlError::not_supported(
+                format!("reading the table {} as a stream", source.name),
+                "join a stream with it, or read it with --from or --stream",
+            ));
+        }
         self.inputs.push(Input { name: source.name.clone(), role: *role, reads: reads.clone() });
         Ok(Made { node: Node::Source { input, clock, steps: vec![Step::Transform(Box::new(transform))] }, schema })
     }
@@ -122,22 +130,25 @@ impl<'a> Builder<'a> {
                 None => made.schema.clone(),
                 Some(known) => common(&known, &made.schema)?,
             });
-            nodes.push(made.node);
+            nodes.push((made.node, made.schema));
         }
         let schema = schema.unwrap_or_else(|| Arc::new(Schema::empty()));
         // The inputs' rows are alike but for what may be null: one more step makes one schema of them.
-        for node in &mut nodes {
-            push(node, Step::Transform(Box::new(same_schema(&schema)?)));
+        for (node, own) in &mut nodes {
+            if *own != schema {
+                push(node, Step::Transform(Box::new(same_schema(own, &schema)?)));
+            }
         }
+        let nodes = nodes.into_iter().map(|(node, _)| node).collect();
         Ok(Made { node: Node::Union { inputs: nodes, steps: vec![] }, schema })
     }
 }
 
-/// Passes all columns, any of which may be null.
-fn same_schema(schema: &SchemaRef) -> Result<Transform, SqlError> {
-    let outputs =
-        schema.fields().iter().map(|f| (f.name().clone(), Expr::Column(Column::from_name(f.name())))).collect();
-    Planned::over(schema, None, outputs)?.transform()
+/// Passes all columns of a schema under that of all inputs.
+fn same_schema(own: &SchemaRef, all: &SchemaRef) -> Result<Transform, SqlError> {
+    let columns = own.fields().iter().map(|field| Expr::Column(Column::from_name(field.name())));
+    let outputs = all.fields().iter().map(|field| field.name().clone()).zip(columns).collect();
+    Planned::over(own, None, outputs)?.transform_into(all.clone())
 }
 
 /// One schema for the rows of both.
@@ -214,4 +225,9 @@ pub(super) fn gather(expr: Expr, relation: &str, wanted: &mut Vec<(String, Expr)
 pub(super) fn as_time(expr: Expr) -> Expr {
     let wanted = Field::new("", DataType::Timestamp(TimeUnit::Microsecond, None), true);
     Expr::Cast(Cast::new_from_field(Box::new(expr), wanted.into()))
+}
+
+/// An expression of a type as a timestamp in microseconds.
+pub(super) fn as_micros(expr: Expr, data_type: &DataType) -> Expr {
+    if *data_type == DataType::Timestamp(TimeUnit::Microsecond, None) { expr } else { as_time(expr) }
 }

@@ -56,7 +56,7 @@ impl Transform {
             let _ = writeln!(text, "{indent}keep {}", filter.texts().join(", "));
         }
         for (expr, field) in self.outputs.texts().iter().zip(self.schema.fields()) {
-            let _ = writeln!(text, "{indent}  {} = {expr}", field.name().replace('\u{0}', "·"));
+            let _ = writeln!(text, "{indent}  {} = {expr}", field.name());
         }
     }
 

@@ -45,6 +45,10 @@ pub(crate) const PLANNED: &[&str] = &[
     "SELECT e.sku, sum(e.pieces) AS n FROM orders AS o CROSS JOIN UNNEST(o.items) AS e GROUP BY e.sku, TUMBLE(o.ts, INTERVAL '1 minute')",
     "SELECT x.name, count(*) AS n FROM (SELECT m.name, o.amount FROM orders o JOIN merchants m ON o.merchant = m.merchant) AS x WHERE x.amount > 3 GROUP BY x.name",
     "SELECT sum(amount) + 1 AS s, sum(amount) / count(*) AS mean, round(avg(price), 2) AS r, sum(amount) > 5 AS many FROM orders",
+    "SELECT m.name FROM orders o LEFT JOIN merchants m ON o.merchant = m.merchant AND o.amount > 5",
+    "SELECT o.id FROM orders o NATURAL JOIN payments p",
+    "SELECT e.sku FROM orders JOIN UNNEST(items) AS e ON e.pieces > 1",
+    "SELECT sum(amount) > 99999999999999999999 AS many, TIMESTAMP '2026-01-01' AS t, CAST(merchant AS TIMESTAMP) AS u FROM orders GROUP BY merchant",
     "SELECT CASE WHEN amount > 10 THEN 'big' ELSE 'small' END AS size, abs(amount) AS a, coalesce(merchant, 'none') AS m, merchant LIKE 'a%' AS l, date_trunc('hour', ts) AS h, extract(epoch FROM ts) AS e, CAST(amount AS DOUBLE) AS d FROM orders",
 ];
 

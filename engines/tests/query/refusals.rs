@@ -151,7 +151,6 @@ const AGGREGATES: &[&str] = &[
     "SELECT count(DISTINCT *) FROM orders",
     "SELECT max(items) FROM orders",
     "SELECT max(address) FROM orders",
-    "SELECT sum(amount) FILTER (WHERE amount) FROM orders",
     "SELECT sum(amount) FILTER (WHERE count(*) > 1) FROM orders",
     "SELECT first(n) FROM (SELECT merchant, count(*) AS n FROM orders GROUP BY merchant) AS x",
     "SELECT last(v) FROM (SELECT amount AS v FROM orders UNION ALL SELECT \"sum\" FROM payments) AS x",
@@ -166,9 +165,7 @@ const JOINS: &[&str] = &[
     "SELECT o.id FROM orders o JOIN payments p ON o.id = p.order_id AND p.ts >= o.ts AND p.ts <= o.ts + INTERVAL '1 month'",
     "SELECT o.id FROM orders o JOIN payments p ON o.id = p.order_id AND p.ts BETWEEN o.ts AND o.ts - INTERVAL '1 second'",
     "SELECT o.id FROM orders o JOIN payments p ON o.id = p.order_id AND p.\"sum\" BETWEEN o.amount AND o.amount + 5",
-    "SELECT o.id FROM orders o JOIN payments p ON o.id = p.merchant AND p.ts = o.ts",
     "SELECT o.id FROM orders o JOIN payments p USING (merchant)",
-    "SELECT o.id FROM orders o NATURAL JOIN payments p",
     "SELECT o.id FROM orders o CROSS JOIN payments p",
     "SELECT o.id FROM orders o, payments p",
     "SELECT o.id FROM orders o LEFT SEMI JOIN payments p ON o.id = p.order_id",
@@ -184,8 +181,6 @@ const JOINS: &[&str] = &[
     "SELECT m.name FROM orders o JOIN merchants m ON o.amount > m.rate",
     "SELECT m.name FROM orders o, merchants m",
     "SELECT m.name FROM orders o LEFT JOIN merchants m ON o.merchant = m.merchant AND o.amount > m.rate",
-    "SELECT m.name FROM orders o LEFT JOIN merchants m ON o.merchant = m.merchant AND o.amount > 5",
-    "SELECT m.name FROM orders o JOIN merchants m ON o.amount = m.merchant",
     "SELECT m.name FROM merchants m JOIN merchants n ON n.merchant = m.merchant",
     "SELECT x.n FROM orders o JOIN (SELECT merchant, count(*) AS n FROM merchants GROUP BY merchant) x ON o.merchant = x.merchant",
     "SELECT o.id FROM orders o ASOF JOIN payments p ON o.merchant = p.merchant AND o.ts >= p.ts",
@@ -221,8 +216,10 @@ const EXPRESSIONS: &[&str] = &[
     "SELECT ts + 5 FROM orders",
     "SELECT CAST(merchant AS NOTATYPE) FROM orders",
     "SELECT 9223372036854775807 + 1 FROM orders",
-    "SELECT amount + 99999999999999999999 FROM orders",
     "SELECT 1 / 0 FROM orders",
+    "SELECT amount * (9223372036854775807 - -1) FROM orders",
+    "SELECT amount FROM orders WHERE amount > 5 % 0",
+    "SELECT 999999999999999999999999999999999999999 FROM orders",
     "SELECT CAST('x' AS BIGINT) FROM orders",
     "SELECT INTERVAL '5' FROM orders",
     "SELECT upper(DISTINCT merchant) FROM orders",
@@ -252,7 +249,7 @@ fn answers(queries: &[&str], ask: impl Fn(&str) -> Result<Query, freshet::sql::S
             Ok(query) => format!("accepted: {}", query.explain()),
             Err(error) => Error::from(error).to_text(),
         };
-        writeln!(text, "{sql}\n{answer}\n").expect("a string takes all text");
+        let _ = writeln!(text, "{sql}\n{answer}\n");
     }
     text
 }
