@@ -187,7 +187,7 @@ fn a_reader_that_leaves_early_ends_the_run_quietly() {
 fn the_version_and_the_plan_are_shown() {
     assert!(out(&run(Path::new("."), &["--version"])).starts_with("freshet "));
     let plan = out(&piped(&["--from", "-", "--explain", FILTER], events(10).as_bytes()));
-    assert!(plan.starts_with("read stdin\n  amount Int64\n  merchant Dictionary(Int32, Utf8)\n"), "{plan}");
+    assert!(plan.contains("\n  amount Int64\n  merchant Utf8\n"), "{plan}");
 }
 
 #[test]

@@ -56,7 +56,8 @@ pub(super) fn closest_function(name: &str) -> String {
 /// The candidate spelled most like `name`, when one is close.
 pub(super) fn closest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_ascii_lowercase();
-    let near = candidates.map(|c| (distance(&lower, &c.to_ascii_lowercase()), c)).min_by_key(|(d, _)| *d)?;
+    let near = candidates.map(|c| (distance(&lower, &c.to_ascii_lowercase()), c));
+    let near = near.min_by_key(|(distance, c)| (*distance, c.len().abs_diff(name.len())))?;
     (near.0 <= (name.len() + 1) / 3).then_some(near.1)
 }
 

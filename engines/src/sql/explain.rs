@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
+use arrow::datatypes::DataType;
+
 use crate::plan::{Aggregate, Function, JoinKind, Node, Plan, Step, Window};
+use crate::read::string_type;
 
 /// What a plan reads, keeps and writes.
 pub(super) fn explain(plan: &Plan) -> String {
@@ -11,7 +14,7 @@ pub(super) fn explain(plan: &Plan) -> String {
         let _ = writeln!(text, "read {}", input.name);
         let unnest = input.reads.unnest.as_deref();
         for column in &input.reads.columns {
-            let _ = writeln!(text, "  {} {}", column.display_path(unnest), column.data_type);
+            let _ = writeln!(text, "  {} {}", column.display_path(unnest), shown(&column.data_type));
         }
         if let Some(list) = unnest {
             let _ = writeln!(text, "  unnest {}", list.join("."));
@@ -20,7 +23,7 @@ pub(super) fn explain(plan: &Plan) -> String {
     node(&plan.root, plan, 0, &mut text);
     text.push_str("write\n");
     for field in plan.output.fields() {
-        let _ = writeln!(text, "  {} {}", field.name(), field.data_type());
+        let _ = writeln!(text, "  {} {}", field.name(), shown(field.data_type()));
     }
     if !plan.upsert_key.is_empty() {
         let names: Vec<&str> = plan.upsert_key.iter().map(|at| plan.output.field(*at).name().as_str()).collect();
@@ -105,6 +108,11 @@ fn grouping(aggregate: &Aggregate) -> String {
         })
         .collect();
     format!("{window} and {} keys: {}", aggregate.keys.len(), calls.join(", "))
+}
+
+/// A type; that strings are dictionaries is of no interest to a reader.
+fn shown(data_type: &DataType) -> String {
+    data_type.to_string().replace(&string_type().to_string(), "Utf8")
 }
 
 fn columns(columns: &[usize]) -> String {
