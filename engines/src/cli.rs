@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 
 use crate::connect::clickhouse::config::ClickHouseArgs;
+use crate::connect::file::config::InputFormat;
 use crate::connect::kafka::config::KafkaArgs;
 use crate::connect::kafka::sink::KafkaSinkArgs;
 use crate::connect::stdout::config::Format;
@@ -30,7 +31,11 @@ pub struct Cli {
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 
-    /// Types of fields of a JSON source that are not to be inferred: 'amount DOUBLE, ts TIMESTAMP'.
+    /// What files and standard input hold [default: as the end of a path says, else ndjson].
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub input_format: Option<InputFormat>,
+
+    /// Types of fields of a JSON or CSV source that are not to be inferred: 'amount DOUBLE, ts TIMESTAMP'.
     #[arg(long, value_name = "NAME TYPE, …")]
     pub columns: Option<String>,
 

@@ -8,7 +8,6 @@ use super::stop::Stop;
 use super::watch::Watch;
 use crate::cli::{BadRecords, Cli};
 use crate::connect::clickhouse::flow::Rows;
-use crate::connect::file::stretches::Files;
 use crate::connect::kafka::config::Topic;
 use crate::connect::kafka::partitions::Partitions;
 use crate::connect::kafka::sink::{Changelog, Emit, Purpose};
@@ -142,7 +141,7 @@ type Opened = (Box<dyn Source>, Option<String>);
 fn open_input(cli: &Cli, text: &str, workers: usize) -> Result<Opened, Error> {
     let uri = Uri::parse_source(text)?;
     match uri.scheme.as_str() {
-        "file" | "stdin" => Ok((Box::new(Files::open(&uri, cli)?), None)),
+        "file" | "stdin" => Ok((file::open(&uri, cli)?, None)),
         "kafka" => {
             let topic = Topic::new(&uri, &cli.kafka)?;
             let name = topic.name.clone();

@@ -2,8 +2,34 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
+
 use crate::connect::Uri;
 use crate::error::Error;
+
+/// What files hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum InputFormat {
+    /// One JSON object a line.
+    Ndjson,
+    /// A line of names, then comma-separated values.
+    Csv,
+    /// Parquet.
+    Parquet,
+}
+
+impl InputFormat {
+    /// What the end of a path says; `.gz` and `.zst` behind it say nothing.
+    #[must_use]
+    pub fn of(path: &str) -> Self {
+        let path = path.strip_suffix(".gz").or_else(|| path.strip_suffix(".zst")).unwrap_or(path);
+        match Path::new(path).extension().map(|e| e.to_ascii_lowercase()) {
+            Some(e) if e == "csv" => Self::Csv,
+            Some(e) if e == "parquet" => Self::Parquet,
+            _ => Self::Ndjson,
+        }
+    }
+}
 
 /// The inputs of a file source, read one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +128,19 @@ mod tests {
             ("", "a", false),
         ] {
             assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_path_says_the_format() {
+        for (path, format) in [
+            ("a/b.csv.gz", InputFormat::Csv),
+            ("b.PARQUET", InputFormat::Parquet),
+            ("*.csv", InputFormat::Csv),
+            ("b.ndjson.zst", InputFormat::Ndjson),
+            ("csv", InputFormat::Ndjson),
+        ] {
+            assert_eq!(InputFormat::of(path), format, "{path}");
         }
     }
 

@@ -25,17 +25,17 @@ use crate::read::{Decoder, Position, ReadPlan};
 use crate::sql::{SourceSchema, column_types};
 
 /// Bytes of a stretch.
-const STRETCH: u64 = 1 << 20;
+pub(super) const STRETCH: u64 = 1 << 20;
 /// Rows of a batch.
-const ROWS: usize = 64 << 10;
+pub(super) const ROWS: usize = 64 << 10;
 /// Bytes of the input that types are inferred from.
-const SAMPLE: usize = 4 << 20;
+pub(super) const SAMPLE: usize = 4 << 20;
 /// The same for standard input, which may come slowly.
-const SAMPLE_STDIN: usize = 64 << 10;
+pub(super) const SAMPLE_STDIN: usize = 64 << 10;
 /// Longest line.
 const LONGEST: u64 = 256 << 20;
 /// Bits of a place that are the offset or the line within a file.
-const WITHIN: u32 = 44;
+pub(super) const WITHIN: u32 = 44;
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Files that are read one behind the other.
@@ -289,7 +289,7 @@ fn make_room(buffer: &mut Vec<u8>, length: usize) {
 }
 
 /// Passes lines that were read before a restart.
-fn skip(lines: &mut Lines, count: u64) -> Result<(), Error> {
+pub(super) fn skip(lines: &mut Lines, count: u64) -> Result<(), Error> {
     let mut left = count;
     while left > 0 {
         if lines.next_line().is_some() {

@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 64 << 20;
 
 /// A column that grows by one value at a time and can be cut back.
 #[derive(Debug)]
-pub(super) struct Column {
+pub(in crate::format) struct Column {
     values: Values,
     /// One flag per value; empty while no value was null.
     valid: Vec<bool>,
@@ -50,7 +50,7 @@ pub(super) enum Taken {
 impl Column {
     /// A column of a decoded type, or nothing for a type JSON values are not decoded into. With `any`, a text column takes
     /// any value: a string as its text, another value as it is written.
-    pub(super) fn new(data_type: &DataType, any: bool) -> Option<Self> {
+    pub(in crate::format) fn new(data_type: &DataType, any: bool) -> Option<Self> {
         let values = match data_type {
             DataType::Int64 => Values::Long(vec![]),
             DataType::Float64 => Values::Double(vec![]),
@@ -78,7 +78,7 @@ impl Column {
         }
     }
 
-    pub(super) fn push_null(&mut self) {
+    pub(in crate::format) fn push_null(&mut self) {
         match &mut self.values {
             Values::Long(values) | Values::Timestamp(values) => values.push(0),
             Values::Double(values) => values.push(0.0),
@@ -198,6 +198,36 @@ impl Column {
         valid.then_some(cursor.at)
     }
 
+    /// Takes up a value that is given as text alone; false when it does not fit.
+    pub(in crate::format) fn text(&mut self, text: &[u8]) -> bool {
+        let words = || std::str::from_utf8(text).unwrap_or("");
+        let fits = match &mut self.values {
+            Values::Long(values) => words().parse().map(|value| values.push(value)).is_ok(),
+            Values::Double(values) => {
+                // The standard library also reads words as numbers.
+                let digits = text.iter().all(|b| matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
+                let value = words().parse().ok().filter(|value: &f64| digits && value.is_finite());
+                value.map(|value| values.push(value)).is_some()
+            }
+            Values::Boolean(values) => {
+                let (yes, no) = (text.eq_ignore_ascii_case(b"true"), text.eq_ignore_ascii_case(b"false"));
+                if yes || no {
+                    values.push(yes);
+                }
+                yes || no
+            }
+            Values::Timestamp(values) => timestamp::parse(text).map(|value| values.push(value)).is_some(),
+            Values::Text { codes, dictionary, .. } => {
+                dictionary.intern(text, text.len()).map(|code| codes.push(code)).is_ok()
+            }
+            Values::List { .. } | Values::Null => false,
+        };
+        if fits {
+            self.filled();
+        }
+        fits
+    }
+
     /// Repeats the last value until there are `length`.
     pub(super) fn repeat_last(&mut self, length: usize) {
         let Some(last) = self.length.checked_sub(1) else { return };
@@ -245,7 +275,7 @@ impl Column {
     }
 
     /// Forgets every value from `length` on.
-    pub(super) fn truncate(&mut self, length: usize) {
+    pub(in crate::format) fn truncate(&mut self, length: usize) {
         match &mut self.values {
             Values::Long(values) | Values::Timestamp(values) => values.truncate(length),
             Values::Double(values) => values.truncate(length),
@@ -262,7 +292,7 @@ impl Column {
     }
 
     /// The values as an array; the column is empty after it.
-    pub(super) fn take(&mut self) -> ArrayRef {
+    pub(in crate::format) fn take(&mut self) -> ArrayRef {
         let nulls = (!self.valid.is_empty()).then(|| NullBuffer::from(std::mem::take(&mut self.valid)));
         let length = std::mem::take(&mut self.length);
         match &mut self.values {

@@ -474,7 +474,7 @@ impl Decoder for JsonDecoder {
 }
 
 /// A type as SQL writes it.
-fn sql_name(data_type: &DataType) -> String {
+pub(in crate::format) fn sql_name(data_type: &DataType) -> String {
     match data_type {
         DataType::Int64 => "BIGINT".into(),
         DataType::Float64 => "DOUBLE".into(),

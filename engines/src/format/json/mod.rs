@@ -13,5 +13,7 @@ mod layout;
 mod tests;
 mod word;
 
+pub(in crate::format) use columns::Column;
+pub(in crate::format) use decoder::sql_name;
 pub use decoder::{JsonDecoder, Unreadable};
 pub use infer::JsonSchema;
