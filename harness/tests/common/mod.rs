@@ -98,9 +98,9 @@ impl Workbench {
         self.bench(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("bench starts")
     }
 
-    /// Every line of every results file.
+    /// Every measurement of every results file.
     pub fn records(&self) -> Vec<Value> {
-        let mut records = Vec::new();
+        let mut records: Vec<Value> = Vec::new();
         let mut folders = vec![self.root.join("results")];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).into_iter().flatten() {
@@ -113,6 +113,7 @@ impl Workbench {
                 }
             }
         }
+        records.retain(|record| record["kind"] == "measurement");
         records
     }
 
