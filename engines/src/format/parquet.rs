@@ -94,7 +94,10 @@ impl Flattener {
                 (Some(list), true) => list.iter().chain(&column.path).collect(),
                 _ => column.path.iter().collect(),
             };
-            let found = leaf(schema.fields(), &full);
+            let found = match (leaf(schema.fields(), &full), column.of_element && column.path.is_empty()) {
+                (Some(DataType::List(item)), true) => Some(item.data_type().clone()),
+                (found, _) => found,
+            };
             let name = column.display_path(unnest.as_deref());
             let data_type = found.ok_or_else(|| format!("there is no column {name}"))?;
             if !readable(&data_type) || decoded_type(&data_type) != column.data_type {
