@@ -1,0 +1,13 @@
+-- The latest row of the table that is not after the event.
+-- input: trades
+--| {"id":1,"k":"a","ts":"2026-03-01 00:00:00"}
+--| {"id":2,"k":"a","ts":"2026-03-01 00:00:10"}
+--| {"id":3,"k":"a","ts":"2026-03-01 00:00:09.999999"}
+--| {"id":4,"k":"b","ts":"2026-03-01 00:01:00"}
+-- table: prices
+--| {"k":"a","ts":"2026-03-01 00:00:10","price":2}
+--| {"k":"a","ts":"2026-03-01 00:00:05","price":1}
+-- expect
+--| {"id":2,"price":2}
+--| {"id":3,"price":1}
+SELECT e.id, p.price FROM trades e ASOF JOIN prices p ON e.k = p.k AND e.ts >= p.ts

@@ -1,0 +1,12 @@
+-- A mark of byte order, CRLF, blank lines, blanks around a record, no newline at the end.
+-- files only
+-- input: events
+--\ \xEF\xBB\xBF{"k":"a","v":1}\r
+--\ \r
+--\   \t{"k":"a","v":2}  \r
+--|
+--\ {"k":"b","v":4}\c
+-- expect
+--| {"k":"a","s":3}
+--| {"k":"b","s":4}
+SELECT k, sum(v) AS s FROM events GROUP BY k

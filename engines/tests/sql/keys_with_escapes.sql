@@ -1,0 +1,15 @@
+-- Groups are of the text that is meant, however it is written.
+-- input: events
+--| {"k":"\u00fcber","v":1}
+--| {"k":"über","v":2}
+--| {"k":"\ud83d\udc27","v":4}
+--| {"k":"🐧","v":8}
+--| {"\u006b":"a\/b","v":16}
+--| {"k":"a/b","v":32}
+--| {"k":"line\nbreak","v":64}
+-- expect
+--| {"k":"a/b","s":48}
+--| {"k":"line\nbreak","s":64}
+--| {"k":"über","s":3}
+--| {"k":"🐧","s":12}
+SELECT k, sum(v) AS s FROM events GROUP BY k

@@ -1,0 +1,17 @@
+-- NULL equals nothing; a key that is twice in the table gives two rows.
+-- input: clicks
+--| {"id":1,"k":"a"}
+--| {"id":2,"k":null}
+--| {"id":3,"k":"x"}
+--| {"id":4}
+-- table: names
+--| {"k":"a","name":"A1"}
+--| {"k":"a","name":"A2"}
+--| {"k":null,"name":"nobody"}
+-- expect
+--| {"id":1,"name":"A1"}
+--| {"id":1,"name":"A2"}
+--| {"id":2,"name":null}
+--| {"id":3,"name":null}
+--| {"id":4,"name":null}
+SELECT e.id, n.name FROM clicks e LEFT JOIN names n ON e.k = n.k

@@ -1,0 +1,14 @@
+-- A missing field is NULL, as an explicit null is; of a repeated one the first counts; unknown ones are left alone.
+-- input: events
+--| {"k":"a","v":1,"other":{"deep":[1,{"x":2}]}}
+--| {"v":2}
+--| {"k":null,"v":4}
+--| {"k":"null","v":8}
+--| {"k":"","v":16}
+--| {"v":32,"k":"a","k":"b"}
+-- expect
+--| {"k":"","s":16}
+--| {"k":"a","s":33}
+--| {"k":"null","s":8}
+--| {"k":null,"s":6}
+SELECT k, sum(v) AS s FROM events GROUP BY k

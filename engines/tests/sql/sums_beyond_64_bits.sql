@@ -1,0 +1,12 @@
+-- Sums of integers have 128 bits; those of nothing are NULL.
+-- input: events
+--| {"k":"max","v":9223372036854775807}
+--| {"k":"max","v":9223372036854775807}
+--| {"k":"min","v":-9223372036854775808}
+--| {"k":"min","v":-9223372036854775808}
+--| {"k":"none","v":null}
+-- expect
+--| {"k":"max","s":18446744073709551614,"n":2}
+--| {"k":"min","s":-18446744073709551616,"n":2}
+--| {"k":"none","s":null,"n":0}
+SELECT k, sum(v) AS s, count(v) AS n FROM events GROUP BY k

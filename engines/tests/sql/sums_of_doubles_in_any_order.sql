@@ -1,0 +1,12 @@
+-- A sum of doubles is that of the exact numbers, rounded once: the order of rows does not show.
+-- input: events
+--| {"k":"a","v":1e16}
+--| {"k":"b","v":0.1}
+--| {"k":"a","v":1.0}
+--| {"k":"b","v":0.2}
+--| {"k":"a","v":-1e16}
+--| {"k":"b","v":0.3}
+-- expect
+--| {"k":"a","s":1.0}
+--| {"k":"b","s":0.6}
+SELECT k, sum(v) AS s FROM events GROUP BY k
