@@ -102,8 +102,9 @@ impl Accumulator for Pick {
         let by = rows.args.get(1);
         for (row, slot) in slots.iter().enumerate().filter(|(row, _)| rows.counts(*row)) {
             let by = by.map(|by| value_at(by, row));
-            // What orders must be there; any_value wants a value too.
-            if by == Some(None) || (self.which == Which::Any && array.is_null(row)) {
+            // What orders must be there; only first and last take a null.
+            let takes_null = matches!(self.which, Which::First | Which::Last);
+            if by == Some(None) || (!takes_null && array.is_null(row)) {
                 continue;
             }
             let (by, position) = (by.flatten(), rows.position(row));

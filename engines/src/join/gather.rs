@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use arrow::array::types::Int32Type;
 use arrow::array::{
-    Array, ArrayRef, AsArray, DictionaryArray, Int32Array, StringArray, StringBuilder, UInt32Array, new_null_array,
+    Array, ArrayRef, AsArray, DictionaryArray, Int32Array, StringArray, StringBuilder, UInt32Array, new_empty_array,
+    new_null_array,
 };
 use arrow::compute::{interleave, take};
 use arrow::datatypes::DataType;
@@ -66,6 +67,9 @@ impl<'a> Picked<'a> {
         }
         if *data_type == string_type() {
             return self.texts(column);
+        }
+        if self.sources.is_empty() {
+            return Ok(new_empty_array(data_type));
         }
         let null = new_null_array(data_type, 1);
         let arrays: Vec<&dyn Array> =

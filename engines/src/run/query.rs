@@ -43,11 +43,11 @@ pub(super) fn run(cli: &Cli, stop: &Stop) -> Result<Totals, Error> {
         Ok(query) => query,
         // Without a record there are no names and no types to check.
         Err(error @ (SqlError::Unknown { .. } | SqlError::Type { .. } | SqlError::Ambiguous { .. }))
-            if !inputs[0].source.shown() =>
+            if inputs.iter().all(|input| !input.source.shown()) =>
         {
             return nothing_shown(cli, error, inputs);
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(of_empty(error, &inputs).into()),
     };
     if cli.explain {
         print!("{}", query.explain());
@@ -88,6 +88,15 @@ pub(super) fn run(cli: &Cli, stop: &Stop) -> Result<Totals, Error> {
     drop(flow);
     watch.finish(&progress);
     Ok(progress.totals)
+}
+
+/// The error, which says of a name that is not there which inputs show no names.
+fn of_empty(mut error: SqlError, inputs: &[Named]) -> SqlError {
+    let empty: Vec<&str> = inputs.iter().filter(|i| !i.source.shown()).map(|i| i.name.as_str()).collect();
+    if let (SqlError::Unknown { hint, .. }, false) = (&mut error, empty.is_empty()) {
+        *hint = format!("{} shows no record yet: say its columns with --columns; {hint}", empty.join(", "));
+    }
+    error
 }
 
 /// What a query gives of a source without a single record: nothing, unless what is there is no record; then reading it says

@@ -20,7 +20,7 @@ const LEFT_OUT: &[&str] =
 
 static FUNCTIONS: LazyLock<BTreeMap<String, Arc<ScalarUDF>>> = LazyLock::new(|| {
     let mut all = BTreeMap::new();
-    for function in datafusion_functions::all_default_functions().into_iter().chain(functions::functions()) {
+    for function in datafusion_functions::all_default_functions() {
         let pure = function.signature().volatility == Volatility::Immutable;
         if !pure || LEFT_OUT.contains(&function.name()) {
             continue;

@@ -144,10 +144,7 @@ fn string_functions_follow_a_growing_dictionary() {
         let end = values.last().unwrap().clone();
         let strings = |name: &str| text(&out, name).iter().map(|s| s.map(str::to_owned)).collect::<Vec<_>>();
         let some = |s: String| Some(s);
-        assert_eq!(
-            strings("u"),
-            [some(end.to_ascii_uppercase()), None, some("A".into()), some(end.to_ascii_uppercase())]
-        );
+        assert_eq!(strings("u"), [some(end.to_uppercase()), None, some("A".into()), some(end.to_uppercase())]);
         assert_eq!(strings("b"), [some(format!("{end}!")), None, some("a!".into()), some(format!("{end}!"))]);
         assert_eq!(strings("c"), [some(end.clone()), some("none".into()), some("a".into()), some(end.clone())]);
         assert_eq!(strings("n"), [some(end.clone()), None, None, some(end.clone())]);
