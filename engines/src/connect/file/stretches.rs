@@ -29,7 +29,7 @@ pub(super) const STRETCH: u64 = 1 << 20;
 /// Rows of a batch.
 pub(super) const ROWS: usize = 64 << 10;
 /// Bytes of the input that types are inferred from.
-pub(super) const SAMPLE: usize = 4 << 20;
+pub(super) const SAMPLE: usize = 1 << 20;
 /// The same for standard input, which may come slowly.
 pub(super) const SAMPLE_STDIN: usize = 64 << 10;
 /// Longest line.

@@ -3,10 +3,13 @@
 //! Integers are exact, doubles the shortest text that reads back as the same number, timestamps
 //! `YYYY-MM-DD HH:MM:SS[.ffffff]` in UTC. The strings of a small dictionary are escaped once per value.
 
+use std::cell::Cell;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use arrow::array::types::{Float32Type, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType, UInt64Type};
+use arrow::array::types::{
+    Decimal128Type, Float32Type, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType, UInt64Type,
+};
 use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
@@ -174,11 +177,50 @@ enum Kind<'a> {
     Unsigned(&'a [u64]),
     Double(&'a [f64]),
     Float(&'a [f32]),
-    Timestamp(&'a [i64]),
-    Text { codes: &'a [i32], values: &'a StringArray, texts: Option<&'a Texts> },
-    List { offsets: &'a [i32], item: Box<Cells<'a>> },
+    Timestamp {
+        values: &'a [i64],
+        written: Cell<Written>,
+    },
+    /// Integers of 128 bits.
+    Huge(&'a [i128]),
+    Text {
+        codes: &'a [i32],
+        values: &'a StringArray,
+        texts: Option<&'a Texts>,
+    },
+    List {
+        offsets: &'a [i32],
+        item: Box<Cells<'a>>,
+    },
     Number(ArrayFormatter<'a>),
     Other(ArrayFormatter<'a>),
+}
+
+/// The instant written last: those of windows repeat.
+#[derive(Debug, Clone, Copy, Default)]
+struct Written {
+    micros: i64,
+    text: [u8; 32],
+    /// 0 when nothing was written.
+    length: usize,
+}
+
+impl Written {
+    /// As [`timestamp::write`].
+    fn write(mut self, micros: i64, out: &mut Vec<u8>) -> Self {
+        if self.length > 0 && self.micros == micros {
+            out.extend_from_slice(&self.text[..self.length]);
+            return self;
+        }
+        let from = out.len();
+        timestamp::write(out, micros);
+        let written = &out[from..];
+        if let Some(text) = self.text.get_mut(..written.len()) {
+            text.copy_from_slice(written);
+            (self.micros, self.length) = (micros, written.len());
+        }
+        self
+    }
 }
 
 impl<'a> Cells<'a> {
@@ -191,8 +233,10 @@ impl<'a> Cells<'a> {
             DataType::Float64 => Kind::Double(array.as_primitive::<Float64Type>().values()),
             DataType::Float32 => Kind::Float(array.as_primitive::<Float32Type>().values()),
             DataType::Timestamp(TimeUnit::Microsecond, None) => {
-                Kind::Timestamp(array.as_primitive::<TimestampMicrosecondType>().values())
+                let values = array.as_primitive::<TimestampMicrosecondType>().values();
+                Kind::Timestamp { values, written: Cell::default() }
             }
+            DataType::Decimal128(_, 0) => Kind::Huge(array.as_primitive::<Decimal128Type>().values()),
             DataType::Dictionary(..) => {
                 let dictionary = array.as_dictionary::<Int32Type>();
                 let values = dictionary.values();
@@ -225,9 +269,9 @@ impl<'a> Cells<'a> {
             return;
         }
         match &self.kind {
-            Kind::Timestamp(values) => {
+            Kind::Timestamp { values, written } => {
                 out.push(b'"');
-                timestamp::write(out, values[row]);
+                written.set(written.get().write(values[row], out));
                 out.push(b'"');
             }
             Kind::Double(values) if !values[row].is_finite() => out.extend_from_slice(b"null"),
@@ -259,7 +303,7 @@ impl<'a> Cells<'a> {
             return;
         }
         match &self.kind {
-            Kind::Timestamp(values) => timestamp::write(out, values[row]),
+            Kind::Timestamp { values, written } => written.set(written.get().write(values[row], out)),
             Kind::Text { codes, values, texts } => {
                 let code = index(codes[row]);
                 match texts {
@@ -285,6 +329,13 @@ impl<'a> Cells<'a> {
                 integer(values[row], out);
                 Ok(())
             }
+            Kind::Huge(values) => match i64::try_from(values[row]) {
+                Ok(value) => {
+                    integer(value, out);
+                    Ok(())
+                }
+                Err(_) => write!(out, "{}", values[row]),
+            },
             Kind::Unsigned(values) => write!(out, "{}", values[row]),
             Kind::Double(values) => write!(out, "{:?}", values[row]),
             Kind::Float(values) => write!(out, "{:?}", values[row]),
@@ -349,10 +400,32 @@ fn integer(value: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
+/// Whether no byte is to be escaped.
+#[inline]
+fn is_plain(bytes: &[u8]) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    // High bits of the bytes that are 0, and perhaps of some above the lowest of them.
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word;
+    let escaped = |word: u64| {
+        let controls = word.wrapping_sub(ONES * 0x20) & !word;
+        let quotes = zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\')));
+        (controls | quotes) & (ONES * 0x80) != 0
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut last = [b' '; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    !words.iter().any(|word| escaped(u64::from_le_bytes(*word))) && !escaped(u64::from_le_bytes(last))
+}
+
 /// Appends a string literal with the escapes JSON requires and no others.
 fn json_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let bytes = text.as_bytes();
+    if is_plain(bytes) {
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+        return;
+    }
     let mut from = 0;
     for (at, &b) in bytes.iter().enumerate() {
         if b >= 0x20 && b != b'"' && b != b'\\' {

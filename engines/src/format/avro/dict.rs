@@ -1,8 +1,9 @@
 //! A growing dictionary of strings: bytes in, code out.
 //!
-//! A short string is two masked words. They index a direct-mapped cache whose entries hold the whole
-//! string, so a hit compares words and touches nothing else. A miss, and every longer string, goes to
-//! an open-addressed table over the stored bytes. The cache grows with the number of strings.
+//! A short string is two masked words. They choose a line of a cache, which holds three such strings
+//! whole, so a hit touches one line of memory and branches on nothing but whether it is one. A miss,
+//! and every longer string, goes to an open-addressed table over the stored bytes. The cache grows with
+//! the number of strings.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -13,9 +14,12 @@ use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use super::cursor::Fault;
 use crate::format::grown::Grown;
 
-/// Slots of the cache, at first and at most: powers of two.
-const FEWEST_SLOTS: usize = 256;
-const MOST_SLOTS: usize = 1 << 16;
+/// Lines of the cache, at first and at most: powers of two.
+const FEWEST_LINES: usize = 64;
+const MOST_LINES: usize = 1 << 15;
+/// Bits of a way that are a string's code; above them is its length.
+const CODE_BITS: u32 = 27;
+const CODE_MASK: u32 = (1 << CODE_BITS) - 1;
 const WORDS: usize = 16;
 const EMPTY: u32 = u32::MAX;
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -41,15 +45,39 @@ const fn masks() -> [(u64, u64); WORDS + 1] {
     table
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Slot {
-    low: u64,
-    high: u64,
-    length: u32,
-    code: i32,
+/// Three strings and their codes.
+#[derive(Debug, Clone)]
+#[repr(align(64))]
+struct Line {
+    low: [u64; 3],
+    high: [u64; 3],
+    ways: [u32; 3],
+    /// The way that is overwritten next.
+    next: u32,
 }
 
-const VACANT: Slot = Slot { low: 0, high: 0, length: EMPTY, code: 0 };
+const VACANT: Line = Line { low: [0; 3], high: [0; 3], ways: [EMPTY; 3], next: 0 };
+
+impl Line {
+    /// The code of a string, or [`EMPTY`].
+    #[inline(always)]
+    fn find(&self, low: u64, high: u64, length: usize) -> u32 {
+        let hit = |way: usize| {
+            let differs = (self.low[way] ^ low) | (self.high[way] ^ high);
+            let differs = differs | u64::from((self.ways[way] >> CODE_BITS) ^ length as u32);
+            // All ones where nothing differs.
+            u32::from(differs == 0).wrapping_neg() & ((self.ways[way] & CODE_MASK) + 1)
+        };
+        (hit(0) | hit(1) | hit(2)).wrapping_sub(1)
+    }
+
+    fn put(&mut self, low: u64, high: u64, length: usize, code: u32) {
+        let way = self.next as usize % 3;
+        (self.low[way], self.high[way]) = (low, high);
+        self.ways[way] = (length as u32) << CODE_BITS | code;
+        self.next = self.next.wrapping_add(1) % 3;
+    }
+}
 
 /// Distinct strings in the order in which they were first seen; a string's code is its position.
 #[derive(Debug)]
@@ -58,7 +86,7 @@ pub(crate) struct Dictionary {
     offsets: Grown<i32>,
     hashes: Vec<u32>,
     table: Vec<u32>,
-    cache: Box<[Slot]>,
+    cache: Box<[Line]>,
     seed: u64,
     snapshot: Option<ArrayRef>,
 }
@@ -72,7 +100,7 @@ impl Default for Dictionary {
             offsets,
             hashes: Vec::new(),
             table: vec![EMPTY; 64],
-            cache: vec![VACANT; FEWEST_SLOTS].into(),
+            cache: vec![VACANT; FEWEST_LINES].into(),
             seed: RandomState::new().hash_one(0u8),
             snapshot: None,
         }
@@ -102,14 +130,16 @@ impl Dictionary {
         }
         let (low, high) = words(rest, length);
         let mixed = (low ^ high.rotate_left(29) ^ length as u64).wrapping_mul(MIX);
-        let index = (mixed >> 48) as usize & (self.cache.len() - 1);
-        let slot = &self.cache[index];
-        if slot.low == low && slot.high == high && slot.length == length as u32 {
-            return Ok(slot.code);
+        let index = |cache: &[Line]| (mixed >> 48) as usize & (cache.len() - 1);
+        let found = self.cache[index(&self.cache)].find(low, high, length);
+        if found != EMPTY {
+            return Ok(found as i32);
         }
         let code = self.intern_in_table(&rest[..length])?;
-        let index = (mixed >> 48) as usize & (self.cache.len() - 1);
-        self.cache[index] = Slot { low, high, length: length as u32, code };
+        if code as u32 <= CODE_MASK {
+            let index = index(&self.cache);
+            self.cache[index].put(low, high, length, code as u32);
+        }
         Ok(code)
     }
 
@@ -144,8 +174,8 @@ impl Dictionary {
         if self.hashes.len() * 2 > self.table.len() {
             self.grow();
         }
-        if self.hashes.len() * 2 > self.cache.len() && self.cache.len() < MOST_SLOTS {
-            self.cache = vec![VACANT; self.cache.len() * 4].into();
+        if self.hashes.len() > self.cache.len() && self.cache.len() < MOST_LINES {
+            self.cache = vec![VACANT; (self.cache.len() * 4).min(MOST_LINES)].into();
         }
         Ok(code as i32)
     }
